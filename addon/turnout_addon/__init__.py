@@ -1,0 +1,1 @@
+"""The mitmproxy plugin: hooks, credentials, streaming, hot reload, what mitmweb shows."""

@@ -1,0 +1,1 @@
+"""The `turnout` command: thin, it calls the other rooms."""

@@ -1,0 +1,1 @@
+"""One module a subcommand: `add_arguments(parser)` and `run(args) -> int`."""

@@ -1,0 +1,1 @@
+"""The routing language and its engine: pure, no sockets, no proxy."""

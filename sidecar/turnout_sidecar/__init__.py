@@ -1,0 +1,1 @@
+"""The aiohttp service: classifiers, the gateway, and the keeper of local engines."""
