@@ -1,0 +1,99 @@
+"""`turnout up`: proxy and sidecar in the foreground until Ctrl-C."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import signal
+import sys
+from pathlib import Path
+
+from turnout_rules.loading import find_rules_folder, load_rules
+
+from turnout_cli.launching import (
+    Launch,
+    LaunchError,
+    Running,
+    launched,
+    read_record,
+    record_path,
+    write_record,
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Ports override `turnout.yaml`; 0 takes any free port."""
+    parser.add_argument("--rules", type=Path, metavar="DIR", help="rules folder")
+    parser.add_argument("--lean", action="store_true", help="headless: no mitmweb, faster")
+    parser.add_argument("--port", type=int, help="HTTPS_PROXY port")
+    parser.add_argument("--base-url-port", type=int, help="port for tools with a base-URL setting")
+    parser.add_argument("--web-port", type=int, help="mitmweb port")
+    parser.add_argument("--sidecar-port", type=int, help="gateway port")
+    parser.add_argument("--free-ports", action="store_true", help="take free ports everywhere")
+    parser.add_argument("--verbose", action="store_true", help="log more; never prompts or keys")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Start, say where everything is, wait; the exit status is the proxy's."""
+    folder = find_rules_folder(args.rules)
+    rules = load_rules(folder)
+    for warning in rules.warnings:
+        print(warning, file=sys.stderr)
+    if (other := read_record()) and not args.free_ports:
+        print(
+            f"turnout: already running as process {other.pid} (proxy port {other.proxy_port}); "
+            "stop it first, or pass --free-ports for a second one",
+            file=sys.stderr,
+        )
+        return 1
+    free = 0 if args.free_ports else None
+    launch = Launch(
+        rules=folder,
+        is_lean=args.lean,
+        port=free if args.port is None else args.port,
+        base_url_port=free if args.base_url_port is None else args.base_url_port,
+        web_port=free if args.web_port is None else args.web_port,
+        sidecar_port=free if args.sidecar_port is None else args.sidecar_port,
+        verbose=args.verbose,
+    )
+    try:
+        return asyncio.run(_serve(launch, len(rules.table.routes)))
+    except LaunchError as error:
+        print(f"turnout: {error}", file=sys.stderr)
+        return 1
+
+
+async def _serve(launch: Launch, route_count: int) -> int:
+    async with launched(launch) as (instance, running):
+        write_record(running)
+        print(_welcome(launch, running, route_count), flush=True)
+        watch = asyncio.create_task(instance.watch(_say))
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            loop.add_signal_handler(number, watch.cancel)
+        try:
+            return await watch
+        except asyncio.CancelledError:
+            _say("stopping")
+            return 0
+        finally:
+            record_path().unlink(missing_ok=True)
+
+
+def _welcome(launch: Launch, running: Running, route_count: int) -> str:
+    lines = [
+        f"Turnout is up: {route_count} routes from {launch.rules} (edit them, they reload).",
+        "",
+        "  any tool       turnout run -- YOUR-TOOL",
+        f"  by hand        export HTTPS_PROXY={running.proxy_url} SSL_CERT_FILE=…",
+        "                 (`turnout run -- env` shows every variable)",
+        f"  base URL       {running.base_url}/v1   (no certificate needed)",
+        f"  gateway        http://127.0.0.1:{running.sidecar_port}/v1   (local engines directly)",
+    ]
+    if running.web_url:
+        lines.append(f"  watch          {running.web_url}")
+    return "\n".join([*lines, "", "Ctrl-C stops everything."])
+
+
+def _say(message: str) -> None:
+    print(f"turnout: {message}", file=sys.stderr, flush=True)

@@ -1,0 +1,256 @@
+"""Starting and stopping the two planes, proxy and sidecar, as child processes.
+
+Owns the children from the first to the last: they are started in order, watched, restarted if it is
+the sidecar, and ended whatever ends this process. It never looks into a request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ctypes
+import json
+import os
+import signal
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from turnout_rules.folders import runtime_folder
+
+READY_TIMEOUT_S = 60.0
+STOP_TIMEOUT_S = 15.0
+RESTART_DELAYS_S = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
+_PR_SET_PDEATHSIG = 1  # Linux, prctl(2)
+
+
+class LaunchError(Exception):
+    """A plane did not start; the message says which and what it printed last."""
+
+
+class Running(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a running instance can be reached; also the content of its record on disk."""
+
+    pid: int
+    proxy_port: int
+    base_url_port: int
+    ca_cert: str
+    """PEM file of the proxy's own certificate authority."""
+    sidecar_port: int = 0
+    web_url: str = ""
+
+    @property
+    def proxy_url(self) -> str:
+        """For `HTTPS_PROXY`."""
+        return f"http://127.0.0.1:{self.proxy_port}"
+
+    @property
+    def base_url(self) -> str:
+        """For tools with a base-URL setting, without `/v1`."""
+        return f"http://127.0.0.1:{self.base_url_port}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Launch:
+    """What to start. A port of None is the settings' own, 0 any free one."""
+
+    rules: Path
+    is_lean: bool = False
+    port: int | None = None
+    base_url_port: int | None = None
+    web_port: int | None = None
+    sidecar_port: int | None = None
+    verbose: bool = False
+    log: Path | None = None
+    """The planes' output goes here; None: to this process's own."""
+
+
+class Instance:
+    """Both planes of one launch. `start` and `close` are called once each."""
+
+    def __init__(self, launch: Launch) -> None:
+        """Nothing runs yet."""
+        self._launch = launch
+        # Children by plane name; only start, the watch and close touch it.
+        self._children: dict[str, asyncio.subprocess.Process] = {}
+        self._folder = tempfile.TemporaryDirectory(prefix="turnout-")
+        self._sidecar_port = launch.sidecar_port
+        self._is_closing = False
+
+    async def start(self) -> Running:
+        """Start sidecar, then proxy; raises `LaunchError`, after which nothing is left running."""
+        try:
+            sidecar = await self._start_sidecar()
+            self._sidecar_port = int(sidecar["port"])
+            proxy = await self._spawn("proxy", self._proxy_command(sidecar))
+        except BaseException:
+            await self.close()
+            raise
+        return Running(
+            pid=os.getpid(),
+            proxy_port=proxy["proxy_port"],
+            base_url_port=proxy["base_url_port"],
+            ca_cert=proxy["ca_cert"],
+            web_url=proxy.get("web_url", ""),
+            sidecar_port=self._sidecar_port,
+        )
+
+    async def watch(self, say: Callable[[str], None]) -> int:
+        """Wait until the proxy ends, and return its status; restart the sidecar when it dies."""
+        proxy = asyncio.create_task(self._children["proxy"].wait())
+        restarts = asyncio.create_task(self._keep_sidecar(say))
+        try:
+            await asyncio.wait({proxy, restarts}, return_when=asyncio.FIRST_COMPLETED)
+            return proxy.result() if proxy.done() else 1
+        finally:
+            for task in (proxy, restarts):
+                task.cancel()
+            await asyncio.gather(proxy, restarts, return_exceptions=True)
+
+    async def close(self) -> None:
+        """End both planes: asked first, killed after `STOP_TIMEOUT_S`. Safe to call twice."""
+        self._is_closing = True
+        children = [c for c in self._children.values() if c.returncode is None]
+        for child in children:
+            child.send_signal(signal.SIGTERM)
+        await asyncio.gather(*(self._end(child) for child in children))
+        self._folder.cleanup()
+
+    async def _keep_sidecar(self, say: Callable[[str], None]) -> None:
+        failures = 0
+        while not self._is_closing:
+            status = await self._children["sidecar"].wait()
+            delay = RESTART_DELAYS_S[min(failures, len(RESTART_DELAYS_S) - 1)]
+            say(f"sidecar ended with status {status}; restarting it in {delay:g} s")
+            await asyncio.sleep(delay)
+            started = asyncio.get_running_loop().time()
+            try:
+                await self._start_sidecar()
+            except LaunchError as error:
+                say(str(error))
+            is_stable = asyncio.get_running_loop().time() - started > max(RESTART_DELAYS_S)
+            failures = 0 if is_stable else failures + 1
+
+    async def _start_sidecar(self) -> dict[str, Any]:
+        command = ["turnout_sidecar", "--rules", str(self._launch.rules)]
+        if self._sidecar_port is not None:
+            command += ["--port", str(self._sidecar_port)]
+        return await self._spawn("sidecar", command)
+
+    def _proxy_command(self, sidecar: dict[str, Any]) -> list[str]:
+        launch = self._launch
+        command = ["turnout_addon", "--rules", str(launch.rules)]
+        command += ["--gateway", f"http://127.0.0.1:{sidecar['port']}"]
+        command += ["--sidecar", f"unix:{sidecar['socket']}"]
+        for flag, port in (
+            ("--port", launch.port),
+            ("--base-url-port", launch.base_url_port),
+            ("--web-port", launch.web_port),
+        ):
+            if port is not None:
+                command += [flag, str(port)]
+        return command + ["--lean"] * launch.is_lean + ["--verbose"] * launch.verbose
+
+    async def _spawn(self, plane: str, command: list[str]) -> dict[str, Any]:
+        """Start `python -m command…` and wait for what it writes into its ready file."""
+        ready = Path(self._folder.name) / f"{plane}.json"
+        ready.unlink(missing_ok=True)
+        log = self._launch.log
+        output = log.open("ab") if log else None
+        try:
+            child = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-m", *command, "--ready-file", str(ready)),
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+                preexec_fn=_die_with_parent,
+            )
+        finally:
+            if output:
+                output.close()
+        self._children[plane] = child
+        try:
+            async with asyncio.timeout(READY_TIMEOUT_S):
+                return await _ready(child, ready)
+        except TimeoutError:
+            await self._end(child)
+            raise LaunchError(f"{plane} was not ready after {READY_TIMEOUT_S:g} s") from None
+        except ChildProcessError:
+            hint = f"; see {log}" if log else ""
+            raise LaunchError(f"{plane} ended with status {child.returncode}{hint}") from None
+
+    async def _end(self, child: asyncio.subprocess.Process) -> None:
+        try:
+            async with asyncio.timeout(STOP_TIMEOUT_S):
+                await child.wait()
+        except TimeoutError:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(child.pid, signal.SIGKILL)
+            await child.wait()
+
+
+@contextlib.asynccontextmanager
+async def launched(launch: Launch) -> AsyncIterator[tuple[Instance, Running]]:
+    """An instance that runs for the length of the block."""
+    instance = Instance(launch)
+    running = await instance.start()
+    try:
+        yield instance, running
+    finally:
+        await instance.close()
+
+
+def record_path() -> Path:
+    """The record by which `turnout run` finds the instance that `turnout up` started."""
+    return runtime_folder() / "turnout.json"
+
+
+def write_record(running: Running) -> None:
+    """Leave the record, readable by this user only."""
+    path = record_path()
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    fresh = path.with_suffix(".new")
+    fresh.write_bytes(msgspec.json.encode(running))
+    fresh.chmod(0o600)
+    fresh.replace(path)
+
+
+def read_record() -> Running | None:
+    """The running instance, or None; a record whose process is gone counts as none."""
+    try:
+        running = msgspec.json.decode(record_path().read_bytes(), type=Running)
+        os.kill(running.pid, 0)
+    except (OSError, msgspec.DecodeError):
+        return None
+    return running
+
+
+async def _ready(child: asyncio.subprocess.Process, ready: Path) -> dict[str, Any]:
+    """Poll for the ready file; raises `ChildProcessError` when the child ends without one."""
+    while True:
+        if child.returncode is not None:
+            raise ChildProcessError
+        if content := _read_ready(ready):
+            return content
+        await asyncio.sleep(0.05)
+
+
+def _read_ready(ready: Path) -> dict[str, Any] | None:
+    """None while the file is missing or half-written."""
+    try:
+        content: dict[str, Any] = json.loads(ready.read_text())
+    except (OSError, json.JSONDecodeError):
+        return None
+    return content
+
+
+def _die_with_parent() -> None:
+    """In the child: take SIGTERM when the parent dies, so that even a SIGKILL leaves nothing."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
