@@ -1,0 +1,170 @@
+"""`turnout demo`: the whole product in one minute, on free ports, with nothing left behind.
+
+Five requests go to `https://api.openai.com/v1` through the proxy; the rules send all of them to the
+local model, so no key is needed and nothing leaves this machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from turnout_rules.starter import write_starter
+
+from turnout_cli.environment import proxy_environment, write_bundle, write_trust_store
+from turnout_cli.launching import Launch, LaunchError, Running, launched
+
+if TYPE_CHECKING:
+    from openai import AsyncOpenAI
+
+# The four requests of the source article, and where each belongs; the last one is streamed.
+REQUESTS = (
+    ("请把这段翻译成英文", "translation", False),
+    ("帮我debug这个函数", "code", False),
+    ("写一份本周工作总结", "summary", False),
+    ("你好今天天气如何", "chat", False),
+    ("Translate to French: good morning, how are you?", "translation", True),
+)
+# A first request also starts the engine.
+ANSWER_TIMEOUT_S = 120.0
+MAX_TOKENS = 24
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One row of the table."""
+
+    text: str
+    expected: str
+    route: str
+    target: str
+    layer: str
+    decision_us: str
+    first_token_ms: float
+    answer: str
+
+    @property
+    def is_right(self) -> bool:
+        """Routed as expected, to the local model, and answered."""
+        return (
+            self.route == self.expected and self.target.startswith("local/") and bool(self.answer)
+        )
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The demo takes no choices but where its log goes."""
+    parser.add_argument("--log", type=Path, help="keep the planes' log in this file")
+
+
+def run(args: argparse.Namespace) -> int:
+    """0 only if every request went where it should and was answered."""
+    try:
+        import openai  # noqa: F401
+    except ImportError:
+        print("turnout: the demo needs the openai package: pip install openai", file=sys.stderr)
+        return 1
+    with tempfile.TemporaryDirectory(prefix="turnout-demo-") as folder:
+        rules = Path(folder) / "rules"
+        write_starter(rules)
+        log = args.log or Path(folder) / "planes.log"
+        launch = Launch(rules=rules, port=0, base_url_port=0, web_port=0, sidecar_port=0, log=log)
+        print("Starting proxy, mitmweb and sidecar on free ports …", flush=True)
+        try:
+            outcomes = asyncio.run(_demonstrate(launch))
+        except LaunchError as error:
+            print(f"turnout: {error}\n{log.read_text(errors='replace')[-4000:]}", file=sys.stderr)
+            return 1
+    _print_table(outcomes)
+    wrong = [outcome for outcome in outcomes if not outcome.is_right]
+    for outcome in wrong:
+        print(f"not as expected ({outcome.expected}): {outcome}", file=sys.stderr)
+    print("Everything is shut down again.")
+    return 1 if wrong else 0
+
+
+async def _demonstrate(launch: Launch) -> list[Outcome]:
+    async with launched(launch) as (_, running):
+        print(f"mitmweb would show it all at {running.web_url}", flush=True)
+        async with _client(running) as client:
+            return [await _ask(client, *request) for request in REQUESTS]
+
+
+def _client(running: Running) -> AsyncOpenAI:
+    """The openai client as a tool would make it: nothing set but the environment."""
+    from openai import AsyncOpenAI
+
+    ca_cert = Path(running.ca_cert)
+    bundle = write_bundle(ca_cert)
+    store = write_trust_store(bundle)
+    os.environ |= proxy_environment(
+        os.environ, port=running.proxy_port, ca_cert=ca_cert, bundle=bundle, trust_store=store
+    )
+    return AsyncOpenAI(
+        api_key="demo-key-that-never-leaves",
+        base_url="https://api.openai.com/v1",
+        timeout=ANSWER_TIMEOUT_S,
+        max_retries=0,
+    )
+
+
+async def _ask(client: AsyncOpenAI, text: str, expected: str, is_streamed: bool) -> Outcome:
+    from openai import OpenAIError
+
+    started = time.perf_counter()
+    first_token = 0.0
+    answer = ""
+    headers = {}
+    try:
+        response = await client.chat.completions.with_raw_response.create(
+            model="gpt-4o-mini",
+            messages=[{"role": "user", "content": text}],
+            max_tokens=MAX_TOKENS,
+            stream=is_streamed,
+        )
+        headers = dict(response.headers)
+        parsed = response.parse()
+        if is_streamed:
+            async for chunk in parsed:
+                piece = chunk.choices[0].delta.content if chunk.choices else None
+                if piece and not first_token:
+                    first_token = time.perf_counter() - started
+                answer += piece or ""
+        else:
+            first_token = time.perf_counter() - started
+            answer = parsed.choices[0].message.content or ""
+    except OpenAIError as error:
+        answer = ""
+        print(f"{text}: {error}", file=sys.stderr)
+    return Outcome(
+        text=text + (" (streamed)" if is_streamed else ""),
+        expected=expected,
+        route=headers.get("x-turnout-route", "-"),
+        target=headers.get("x-turnout-target", "-"),
+        layer=headers.get("x-turnout-layer", "-"),
+        decision_us=headers.get("x-turnout-decision-us", "-"),
+        first_token_ms=first_token * 1000,
+        answer=" ".join(answer.split()),
+    )
+
+
+def _print_table(outcomes: list[Outcome]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title="five requests to https://api.openai.com/v1, through HTTPS_PROXY")
+    for column in ("request", "route", "target", "layer"):
+        table.add_column(column)
+    table.add_column("decision µs", justify="right")
+    table.add_column("first token ms", justify="right")
+    table.add_column("answer starts", max_width=36, no_wrap=True)
+    for row in outcomes:
+        figures = (row.decision_us, f"{row.first_token_ms:.0f}")
+        table.add_row(row.text, row.route, row.target, row.layer, *figures, row.answer)
+    Console().print(table)
