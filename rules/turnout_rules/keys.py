@@ -1,0 +1,131 @@
+"""Stable keys: which conversation and which human turn a request belongs to.
+
+Unsalted hashes, so that every proxy process computes the same. They are taken over texts, not bytes:
+tools move cache markers from message to message between the requests of one turn.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from turnout_rules.humantext import CONVERSATION_FIELD, Message, text_of
+from turnout_rules.unreadable import Unreadable
+
+if TYPE_CHECKING:
+    from turnout_rules.request import Request
+    from turnout_rules.wrappers import Wrappers
+
+_HEAD_BYTES = 1_024
+_FIRST_CHUNK = 32 * 1024
+_FIRST_MESSAGES = 16
+_BILLING = b"x-anthropic-billing-header"
+_parse_next = json.JSONDecoder().raw_decode
+_messages = msgspec.json.Decoder(list[msgspec.Raw])
+_message = msgspec.json.Decoder(Message)
+
+
+def conversation_key(request: Request, wrappers: Wrappers | None) -> str:
+    """The header's value, or system prompt, tools and first human message, for one client."""
+    stated = request.headers.get(request.reading.conversation_header, "")
+    if stated:
+        return _digest(request.client, "header", stated)
+    system, first = _beginning(request, wrappers)
+    return _digest(
+        request.client, request.endpoint, system, _head(request, "tools"), first or request.text
+    )
+
+
+def turn_key(request: Request, earlier: Iterator[Message] | None) -> str:
+    """The conversation, what the person wrote last, and what was said before it.
+
+    The text before tells two equal messages of one conversation ("go on") apart. The model counts,
+    because tools send side requests about the same words to a smaller one.
+    """
+    if not request.text:
+        return ""
+    before = ""
+    try:
+        for message in earlier or ():
+            before = text_of(message)[:512]
+            if before:
+                break
+    except Unreadable:
+        before = ""
+    route = request.headers.get("x-turnout-route", "")
+    return _digest(request.conversation, request.model, route, request.task, request.text, before)
+
+
+def _beginning(request: Request, wrappers: Wrappers | None) -> tuple[bytes, str]:
+    """The head of the system prompt, and the first human message's words."""
+    system = _head(request, "system") + _head(request, "instructions")
+    name = CONVERSATION_FIELD.get(request.endpoint)
+    raw = request.fields.get(name) if name else None
+    if raw is None or memoryview(raw)[:1] != b"[":
+        return system, request.text
+    for role, text in _first_messages(memoryview(raw)):
+        if role in ("system", "developer"):
+            system += text[:_HEAD_BYTES].encode("utf-8", "replace")
+        elif role == "user":
+            words = wrappers.words_in(text) if wrappers is not None else text
+            if words:
+                return system, words[:_HEAD_BYTES]
+    return system, ""
+
+
+def _first_messages(array: memoryview) -> Iterator[tuple[str, str]]:
+    """Role and text of the first messages, without touching the rest of a long array."""
+    chunk = str(array[:_FIRST_CHUNK], "utf-8", "ignore")
+    position = 1
+    try:
+        for _ in range(_FIRST_MESSAGES):
+            while chunk[position] in " \t\r\n,":
+                position += 1
+            value, position = _parse_next(chunk, position)
+            yield _role_and_text(value)
+    except (ValueError, IndexError, RecursionError):
+        if len(array) > _FIRST_CHUNK:
+            yield from _first_messages_slowly(array)
+
+
+def _first_messages_slowly(array: memoryview) -> Iterator[tuple[str, str]]:
+    try:
+        for raw in _messages.decode(array)[:_FIRST_MESSAGES]:
+            message = _message.decode(raw)
+            yield message.role or "", text_of(message)
+    except (msgspec.DecodeError, Unreadable, RecursionError):
+        return
+
+
+def _role_and_text(value: Any) -> tuple[str, str]:
+    if not isinstance(value, dict) or not isinstance(value.get("role"), str):
+        return "", ""
+    content = value.get("content")
+    if isinstance(content, list):
+        texts = [part.get("text") for part in content if isinstance(part, dict)]
+        content = "\n".join(text for text in texts if isinstance(text, str))
+    return value["role"], content if isinstance(content, str) else ""
+
+
+def _head(request: Request, name: str) -> bytes:
+    raw = request.fields.get(name)
+    if raw is None:
+        return b""
+    head = bytes(memoryview(raw)[:_HEAD_BYTES])
+    if _BILLING in head:
+        # Claude Code's first block changes with every request; what follows does not.
+        head = bytes(memoryview(raw)[:]).partition(b"}")[2][:_HEAD_BYTES]
+    return head
+
+
+def _digest(*parts: str | bytes) -> str:
+    digest = blake2b(digest_size=12)
+    for part in parts:
+        data = part.encode("utf-8", "replace") if isinstance(part, str) else part
+        digest.update(len(data).to_bytes(4, "little"))
+        digest.update(data)
+    return digest.hexdigest()

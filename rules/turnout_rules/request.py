@@ -1,0 +1,203 @@
+"""A request as the rules see it: cheap facts at once, dear ones computed when first asked for.
+
+Immutable to everybody outside this module. It holds the decoded body and where its fields stand, but
+never builds objects for what no rule asks about.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from turnout_rules import inspection, keys, texts
+from turnout_rules.humantext import CONVERSATION_FIELD, PROMPT_FIELD, cap
+from turnout_rules.model import TextPart
+from turnout_rules.settings import Reading
+from turnout_rules.splicing import Fields, Span, locate
+
+if TYPE_CHECKING:
+    from turnout_rules.humantext import Message
+    from turnout_rules.wrappers import Wrappers
+
+_decode_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_SUFFIXES = {
+    "chat": "/chat/completions",
+    "completions": "/completions",
+    "responses": "/responses",
+    "messages": "/messages",
+    "embeddings": "/embeddings",
+}
+DEFAULT_READING = Reading()
+
+
+class Request:
+    """One request. `Reader.read` makes them from bytes, `from_text` from a person's words."""
+
+    __slots__ = (
+        "_bound",
+        "_conversation",
+        "_earlier",
+        "_findings",
+        "_input_tokens",
+        "_needs",
+        "_output_tokens",
+        "_texts",
+        "_turn",
+        "_wrappers",
+        "body",
+        "client",
+        "content_encoding",
+        "endpoint",
+        "fields",
+        "headers",
+        "host",
+        "model",
+        "path",
+        "reading",
+        "spans",
+        "stream",
+        "suffix",
+        "task",
+        "text",
+    )
+
+    def __init__(
+        self,
+        *,
+        endpoint: str,
+        suffix: str,
+        path: str,
+        host: str,
+        headers: Mapping[str, str],
+        client: str,
+        body: bytes,
+        content_encoding: str,
+        fields: Fields,
+        spans: list[Span],
+        model: str,
+        stream: bool,
+        task: str,
+        text: str,
+        reading: Reading,
+        earlier: Iterator[Message] | None = None,
+        wrappers: Wrappers | None = None,
+    ) -> None:
+        """Keep what was read. `spans` tells where each of `fields` stands in `body`."""
+        self.endpoint = endpoint
+        self.suffix = suffix
+        self.path = path
+        self.host = host
+        self.headers = headers
+        self.client = client
+        self.body = body
+        self.content_encoding = content_encoding
+        self.fields = fields
+        self.spans = spans
+        self.model = model
+        self.stream = stream
+        self.task = task
+        self.text = text
+        self.reading = reading
+        self._earlier = earlier
+        self._wrappers = wrappers
+        self._findings: inspection.Findings | None = None
+        self._needs: frozenset[str] | None = None
+        self._bound: str | None = None
+        self._input_tokens: int | None = None
+        self._output_tokens: int | None = None
+        self._conversation: str | None = None
+        self._turn: str | None = None
+        self._texts: dict[str, str] | None = None
+
+    @classmethod
+    def from_text(cls, text: str, *, model: str = "", endpoint: str = "chat") -> Request:
+        """A request that consists of a person's words alone."""
+        words = text.encode("utf-8", "replace").decode()
+        content: object = words
+        field = PROMPT_FIELD.get(endpoint)
+        if field is None:
+            field = CONVERSATION_FIELD[endpoint]
+            content = [{"role": "user", "content": words}]
+        body = msgspec.json.encode({"model": model, field: content})
+        fields = _decode_fields(body)
+        return cls(
+            endpoint=endpoint,
+            suffix=_SUFFIXES[endpoint],
+            path="/v1" + _SUFFIXES[endpoint],
+            host="",
+            headers={},
+            client="",
+            body=body,
+            content_encoding="",
+            fields=fields,
+            spans=locate(body, fields),
+            model=model,
+            stream=False,
+            task="",
+            text=cap(words, DEFAULT_READING.max_text_chars),
+            reading=DEFAULT_READING,
+        )
+
+    def __repr__(self) -> str:
+        """Never shows text or headers: requests end up in tracebacks and logs."""
+        return f"<Request {self.endpoint} {self.path.partition('?')[0]} {len(self.body)} bytes>"
+
+    @property
+    def findings(self) -> inspection.Findings:
+        """What the messages hold besides text."""
+        if self._findings is None:
+            self._findings = inspection.find_in_messages(self)
+        return self._findings
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """Capabilities that a target must have to serve this request as it is."""
+        if self._needs is None:
+            self._needs = inspection.find_needs(self)
+        return self._needs
+
+    @property
+    def bound(self) -> str:
+        """Why only the origin can serve this request; empty: it can be moved."""
+        if self._bound is None:
+            self._bound = inspection.find_bond(self)
+        return self._bound
+
+    @property
+    def input_tokens(self) -> int:
+        """An estimate that rather errs high: bytes / 3.5 without base64 data."""
+        if self._input_tokens is None:
+            self._input_tokens = inspection.estimate_input_tokens(self)
+        return self._input_tokens
+
+    @property
+    def output_tokens(self) -> int:
+        """The answer's limit as the request states it; 0: it states none."""
+        if self._output_tokens is None:
+            self._output_tokens = inspection.read_output_tokens(self)
+        return self._output_tokens
+
+    @property
+    def conversation(self) -> str:
+        """A key that all requests of one conversation share, the same in every process."""
+        if self._conversation is None:
+            self._conversation = keys.conversation_key(self, self._wrappers)
+        return self._conversation
+
+    @property
+    def turn(self) -> str:
+        """A key of the human turn: tool-loop requests and retries share it; empty: no words."""
+        if self._turn is None:
+            self._turn = keys.turn_key(self, self._earlier)
+            self._earlier = None
+        return self._turn
+
+    def text_on(self, part: TextPart) -> str:
+        """The text that `on:` names, raw and capped: `human`, `system`, `tools` or `all`."""
+        if part == "human":
+            return self.text
+        if self._texts is None:
+            self._texts = texts.other_texts(self)
+        return self._texts[part]
