@@ -23,7 +23,7 @@ _MAX_WINDOW_LOG = 27
 
 
 def decode_body(body: bytes, encoding: str, limit: int) -> bytes:
-    """`body` without its `content-encoding`; raises `Unreadable` for what is broken or too large."""
+    """`body` without its `content-encoding`; `Unreadable` for what is broken or too large."""
     name = encoding.strip().lower()
     if name in ("", "identity"):
         return _within(body, limit)

@@ -38,8 +38,11 @@ _SUFFIXES: tuple[tuple[str, EndpointName], ...] = (
 # Below these a familiar ending means something else: `/v1/threads/{id}/messages` belongs to the
 # assistants API, `/v1/chat/completions/{id}/messages` lists a stored completion.
 _FOREIGN_SEGMENTS = frozenset(
-    "assistants audio batches chat completions conversations engines evals files fine_tuning images"
-    " messages realtime responses threads uploads vector_stores".split()
+    (
+        *("assistants", "audio", "batches", "chat", "completions", "conversations", "engines"),
+        *("evals", "files", "fine_tuning", "images", "messages", "realtime", "responses"),
+        *("threads", "uploads", "vector_stores"),
+    )
 )
 
 

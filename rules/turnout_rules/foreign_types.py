@@ -1,8 +1,8 @@
-"""One fast look over raw JSON: does any `"type"` hold a value that is not one of the common ones?
+"""One fast look over raw JSON: does any `"type"` hold a value other than the common ones?
 
-Bodies of agents hold hundreds of kilobytes of ordinary parts. A linear automaton over the bytes tells
-in microseconds that nothing needs a closer look; a false alarm only costs that look. In valid JSON the
-bytes `"type"` with bare quotes are a key or a value, never the inside of a string.
+Bodies of agents hold hundreds of kilobytes of ordinary parts. A linear automaton over the bytes
+tells in microseconds that nothing needs a closer look; a false alarm only costs that look. In valid
+JSON the bytes `"type"` with bare quotes are a key or a value, never the inside of a string.
 """
 
 from __future__ import annotations

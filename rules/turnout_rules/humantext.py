@@ -1,7 +1,8 @@
 """What the person wrote, out of each API's body, and the other texts a rule may ask for.
 
-Messages are taken from the end, without building the long middle: the walk stops at the last message
-that holds words of the person. It never looks at system prompts unless `text_on` is asked to.
+Messages are taken from the end, without building the long middle: the walk stops at the last
+message that holds words of the person. It never looks at system prompts unless `text_on` is asked
+to.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from turnout_rules.unreadable import Unreadable
 from turnout_rules.wrappers import Wrappers
 
 _NOTHING = msgspec.Raw()
+_QUOTE = 0x22
+_BRACKET = 0x5B
 _SEARCHED_BYTES = 64 * 1024
 _MAX_CANDIDATES = 8
 
@@ -65,9 +68,9 @@ def read_human_text(endpoint: str, fields: Fields, wrappers: Wrappers) -> HumanT
             return HumanText("")
         raise Unreadable(f"no `{name}` in the body")
     array = memoryview(raw)
-    if array[:1] == b'"' and endpoint == "responses":
+    if array[0] == _QUOTE and endpoint == "responses":
         return HumanText(wrappers.words_in(_string.decode(raw)))
-    if array[:1] != b"[":
+    if array[0] != _BRACKET:
         raise Unreadable(f"`{name}` is not a list")
     walk = messages_backwards(array)
     for message in walk:
@@ -104,7 +107,7 @@ def messages_backwards(array: memoryview) -> Iterator[Message]:
         message, end = found
         yield message
         end = _before_separator(array, end)
-        if array[end - 1] == 0x5B:
+        if array[end - 1] == _BRACKET:
             return
     try:
         for raw in reversed(_messages.decode(bytes(array[:end]) + b"]")):
@@ -155,7 +158,7 @@ def _read_prompt(name: str, fields: Fields) -> str:
 
 
 def _prompt_value(raw: msgspec.Raw) -> str | list[Any]:
-    if memoryview(raw)[:1] == b'"':
+    if memoryview(raw)[0] == _QUOTE:
         return _string.decode(raw)
     return _prompt_list.decode(raw)
 

@@ -1,7 +1,7 @@
 """What a request needs from a target, and what binds it to its origin; both only when asked for.
 
-A linear look over the raw bytes tells whether anything unusual is there at all; only then is the body
-taken apart. When in doubt a request is bound: staying with its origin never breaks it.
+A linear look over the raw bytes tells whether anything unusual is there at all; only then is the
+body taken apart. When in doubt a request is bound: staying with its origin never breaks it.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def find_in_messages(request: Request) -> Findings:
     """Media and bonds in the conversation's messages or items."""
     name = CONVERSATION_FIELD.get(request.endpoint)
     raw = request.fields.get(name) if name else None
-    if raw is None or memoryview(raw)[:1] != b"[" or _look_at_messages.search(bytes(raw)) is None:
+    if raw is None or not _is_list(raw) or _look_at_messages.search(bytes(raw)) is None:
         return _NO_FINDINGS
     try:
         return _take_apart(request.endpoint, raw)
@@ -133,7 +133,7 @@ def _bond_of_item(item: _Item) -> str:
 
 
 def _look_into_parts(raw: msgspec.Raw, media: set[str], depth: int = 0) -> str:
-    if memoryview(raw)[:1] != b"[" or depth > 3:
+    if not _is_list(raw) or depth > 3:
         return ""
     for part in _parts.decode(raw):
         kind = part.type
@@ -148,6 +148,11 @@ def _look_into_parts(raw: msgspec.Raw, media: set[str], depth: int = 0) -> str:
         if kind == "tool_result" and (bond := _look_into_parts(part.content, media, depth + 1)):
             return bond
     return ""
+
+
+def _is_list(raw: msgspec.Raw) -> bool:
+    view = memoryview(raw)
+    return view.nbytes > 0 and view[0] == 0x5B
 
 
 def _holds(raw: msgspec.Raw) -> bool:

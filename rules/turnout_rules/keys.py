@@ -1,7 +1,7 @@
 """Stable keys: which conversation and which human turn a request belongs to.
 
-Unsalted hashes, so that every proxy process computes the same. They are taken over texts, not bytes:
-tools move cache markers from message to message between the requests of one turn.
+Unsalted hashes, so that every proxy process computes the same. They are taken over texts, not
+bytes: tools move cache markers from message to message between the requests of one turn.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def _beginning(request: Request, wrappers: Wrappers | None) -> tuple[bytes, str]
     system = _head(request, "system") + _head(request, "instructions")
     name = CONVERSATION_FIELD.get(request.endpoint)
     raw = request.fields.get(name) if name else None
-    if raw is None or memoryview(raw)[:1] != b"[":
+    if raw is None or memoryview(raw)[0] != 0x5B:
         return system, request.text
     for role, text in _first_messages(memoryview(raw)):
         if role in ("system", "developer"):

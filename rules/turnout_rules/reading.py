@@ -50,7 +50,7 @@ class Reader:
         host: str = "",
         client: str = "",
     ) -> Request:
-        """The request; raises `Unreadable`. Header names are lower-case; `path` may have a query."""
+        """The request, or `Unreadable`. Header names are lower-case; `path` may have a query."""
         endpoint = classify(method, path)
         if endpoint is None:
             raise Unreadable("not an endpoint that is routed")

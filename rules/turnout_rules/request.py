@@ -1,7 +1,7 @@
 """A request as the rules see it: cheap facts at once, dear ones computed when first asked for.
 
-Immutable to everybody outside this module. It holds the decoded body and where its fields stand, but
-never builds objects for what no rule asks about.
+Immutable to everybody outside this module. It holds the decoded body and where its fields stand,
+but never builds objects for what no rule asks about.
 """
 
 from __future__ import annotations

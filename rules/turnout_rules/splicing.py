@@ -1,7 +1,8 @@
 """Finds the top-level fields of a JSON body and replaces some of them, byte for byte the rest.
 
-A body is first decoded into its raw values; `locate` then walks the bytes and proves for every value
-where it stands, which also finds duplicate keys. Nothing is ever serialised again but new values.
+A body is first decoded into its raw values; `locate` then walks the bytes and proves for every
+value where it stands, which also finds duplicate keys. Nothing is ever serialised again but new
+values.
 """
 
 from __future__ import annotations
@@ -107,7 +108,7 @@ def _rebuild(
     pieces: list[bytes] = [opening]
     pieces.append(b",".join(_pair(name, value) for name, value in added))
     is_first = not added
-    ends = {place: before for place, before in zip(places[1:], places, strict=False)}
+    ends = dict(zip(places[1:], places, strict=False))
     for name, place in kept:
         key, start, end = place
         if not is_first:

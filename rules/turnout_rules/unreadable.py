@@ -1,7 +1,7 @@
 """The one exception of body reading: a request that is not understood, and in plain words why.
 
-Whoever catches it lets the request pass untouched; the reason goes into the decision. It never holds
-text of the request.
+Whoever catches it lets the request pass untouched; the reason goes into the decision. It never
+holds text of the request.
 """
 
 from __future__ import annotations

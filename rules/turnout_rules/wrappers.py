@@ -154,7 +154,7 @@ class Wrappers:
             text = text if trailer is None else text[: trailer.start()].rstrip()
         if "<" not in text:
             return text
-        # A text that begins with an opened tag is a tool's envelope: outside the tags nothing counts.
+        # A text that begins with an opened tag is a tool's envelope: only the inside counts.
         if self._open.match(text) is not None and (inner := self._opened(text)):
             return "\n".join(inner).strip()
         return self._open_strays.sub("", self._open.sub("", text)).strip()

@@ -1,0 +1,148 @@
+"""What engines and well-known providers serve and how they differ: the presets, as one table.
+
+A preset counts where `upstreams.yaml` says nothing. An unknown host has no preset: nothing is
+checked and nothing adjusted for it but what depends on the model alone.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
+from urllib.parse import urlsplit
+
+import msgspec
+
+from turnout_rules.model import Upstream
+
+
+class Provider(msgspec.Struct, frozen=True, kw_only=True):
+    """One kind of target."""
+
+    name: str
+    endpoints: frozenset[str] | None = None
+    """None: unknown, not checked."""
+    supports: frozenset[str] | None = None
+    """Capabilities; None: unknown, not checked."""
+    adjust: Mapping[str, Any] = {}
+
+
+def _provider(name: str, endpoints: str, supports: str = "", **adjust: Any) -> Provider:
+    return Provider(
+        name=name,
+        endpoints=frozenset(endpoints.split()),
+        supports=frozenset(supports.split()) if supports else None,
+        adjust=adjust,
+    )
+
+
+_ALL = "chat completions responses messages embeddings"
+_TEXT_MODEL = "tools json_schema stream reasoning logprobs"
+_TO_THREE_EFFORTS = {"none": None, "minimal": "low", "xhigh": "high", "max": "high"}
+
+_LOCAL: dict[str, Any] = {
+    "max_tokens": "max_tokens",
+    "developer_role": "merge",
+    "unknown_keys": "strip",
+}
+_BY_ENGINE = {
+    "vllm": _provider("vllm", _ALL, _TEXT_MODEL, **_LOCAL, reasoning_effort="keep"),
+    "llamacpp": _provider("llamacpp", _ALL, _TEXT_MODEL, **_LOCAL, reasoning_effort="drop"),
+    "nanovllm": _provider(
+        "nanovllm", "chat completions", "stream", **_LOCAL, reasoning_effort="drop"
+    ),
+    "command": _provider("command", _ALL, _TEXT_MODEL, **_LOCAL, reasoning_effort="drop"),
+    "external": Provider(name="external", adjust={**_LOCAL, "reasoning_effort": "keep"}),
+    "ray": Provider(name="ray", adjust={**_LOCAL, "reasoning_effort": "keep"}),
+}
+_OPENAI = _provider(
+    "openai",
+    "chat completions responses embeddings",
+    "tools image audio file json_schema stream reasoning logprobs",
+    unknown_keys="foreign",
+)
+_BY_HOST = {
+    "api.openai.com": _OPENAI,
+    "api.anthropic.com": _provider(
+        "anthropic",
+        "messages chat",
+        "tools image file stream reasoning json_schema",
+        max_tokens="max_tokens",
+        reasoning_effort="drop",
+    ),
+    "api.groq.com": _provider(
+        "groq",
+        "chat responses",
+        "tools image json_schema stream reasoning",
+        reasoning_effort=_TO_THREE_EFFORTS,
+        developer_role="system",
+    ),
+    "api.deepseek.com": _provider(
+        "deepseek",
+        "chat completions responses",
+        "tools stream reasoning logprobs",
+        max_tokens="max_tokens",
+        reasoning_effort="drop",
+        developer_role="system",
+    ),
+    "api.mistral.ai": _provider(
+        "mistral",
+        "chat embeddings",
+        "tools image audio file json_schema stream reasoning",
+        max_tokens="max_tokens",
+        reasoning_effort="drop",
+        developer_role="system",
+        unknown_keys="foreign",
+    ),
+    "openrouter.ai": _provider("openrouter", _ALL),
+    "generativelanguage.googleapis.com": _provider(
+        "gemini",
+        "chat embeddings",
+        "tools image audio file json_schema stream reasoning",
+        reasoning_effort={"xhigh": "high", "max": "high"},
+        developer_role="system",
+    ),
+}
+_AZURE_ENDINGS = (
+    ".openai.azure.com",
+    ".services.ai.azure.com",
+    ".cognitiveservices.azure.com",
+)
+_AZURE = msgspec.structs.replace(_OPENAI, name="azure")
+_UNKNOWN = Provider(name="unknown")
+_REASONING_MODEL = re.compile(r"(?:^|/)(?:o[1-9]\b|gpt-5|codex)(?!.*chat)", re.IGNORECASE)
+
+
+def provider_of(upstream: Upstream) -> Provider:
+    """The preset for an upstream: by its engine, else by its host."""
+    if upstream.engine is not None:
+        return _BY_ENGINE[upstream.engine]
+    return _by_base_url(upstream.base_url)
+
+
+@lru_cache(maxsize=256)
+def _by_base_url(base_url: str) -> Provider:
+    host = host_of(base_url)
+    if is_azure(host):
+        return _AZURE
+    return _BY_HOST.get(host, _UNKNOWN)
+
+
+def host_of(base_url: str) -> str:
+    """The host name of a base URL, lower-case; empty if there is none."""
+    try:
+        return (urlsplit(base_url).hostname or "").lower()
+    except ValueError:
+        return ""
+
+
+def is_azure(host: str) -> bool:
+    """Whether this host speaks Azure's dialect (model in the path, `api-key`)."""
+    return host.endswith(_AZURE_ENDINGS)
+
+
+@lru_cache(maxsize=1024)
+def is_reasoning_model(model: str) -> bool:
+    """Whether OpenAI's name for a model says that it is one of its reasoning models."""
+    return _REASONING_MODEL.search(model) is not None
