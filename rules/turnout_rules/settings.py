@@ -65,6 +65,8 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True):
     conversation_header: str = "x-turnout-conversation"
     turn_ttl_s: float = 3_600.0
     max_turns: int = 10_000
+    script_budget_ms: float = 2.0
+    """A route's script that takes longer has overrun; one that overruns often is switched off."""
 
 
 class Sidecar(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,0 +1,377 @@
+"""A route's script: `choose(request) -> target | None`, run in-line, timed, never fatal.
+
+A script is the rule author's own code and is trusted as such; what it must not be able to do by
+mistake is to stall the proxy. It runs inside the event loop's thread, where neither signals nor a
+second thread can stop it safely, so its own code objects (and no others) are watched through
+`sys.monitoring`: each backward jump, call and resumption compares the clock with a deadline and
+raises inside the script once that has passed. Code outside scripts runs at full speed; a watched
+loop pays some 0.1 µs a turn. A single blocking call into C (`time.sleep`, a huge `sum`) cannot be
+cut short by anything in this thread: it is measured, reported, and after a few of them the script
+is switched off until its file changes.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import re
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from time import perf_counter
+from types import CodeType, MappingProxyType
+from typing import Any, Protocol
+
+import msgspec
+
+from turnout_rules.model import Place
+from turnout_rules.problems import Problem
+
+DEFAULT_BUDGET_MS = 2.0
+INTERRUPT_AFTER_BUDGETS = 5
+LEAST_INTERRUPT_MS = 10.0
+LOAD_LIMIT_S = 2.0
+OVERRUNS_UNTIL_DISABLED = 5.0
+_FORGIVEN_A_CALL = 0.05
+"""Each call within its budget takes so much of an overrun back: rare ones never add up."""
+
+_SECRET_HEADERS = re.compile(r"auth|cookie|key|token|secret|signature|credential", re.IGNORECASE)
+_TARGET = re.compile(r"pass|block|[^/\s,]{1,64}/[^\s,]{1,256}")
+_log = logging.getLogger("turnout.scripts")
+
+
+class Interrupted(BaseException):
+    """Raised inside a script that ran past its deadline; no `except Exception` holds it."""
+
+
+class Request(Protocol):
+    """What a script's view reads; `turnout_rules.request.Request` is one."""
+
+    endpoint: str
+    path: str
+    host: str
+    client: str
+    body: bytes
+    model: str
+    stream: bool
+    text: str
+    task: str
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """Lower-case names."""
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """Capabilities."""
+
+    @property
+    def input_tokens(self) -> int:
+        """Estimated."""
+
+    @property
+    def output_tokens(self) -> int:
+        """Asked for."""
+
+    @property
+    def conversation(self) -> str:
+        """Stable key."""
+
+    def text_on(self, part: Any) -> str:
+        """The text of one part."""
+
+
+class _Function(msgspec.Struct):
+    name: str = ""
+
+
+class _Tool(msgspec.Struct):
+    name: str = ""
+    type: str = ""
+    function: _Function | None = None
+
+
+class _Tools(msgspec.Struct):
+    tools: list[_Tool] = []
+
+
+class RequestView:
+    """The read-only request a script sees: no credentials, nothing to change."""
+
+    __slots__ = ("_request",)
+
+    def __init__(self, request: Request) -> None:
+        """Wrap `request`; every property is read when it is asked for."""
+        object.__setattr__(self, "_request", request)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        """Refuse: scripts choose, they change nothing."""
+        raise AttributeError("a script's request is read-only")
+
+    @property
+    def text(self) -> str:
+        """What the person wrote."""
+        return self._inner.text
+
+    @property
+    def system(self) -> str:
+        """The system prompt's text."""
+        return self._inner.text_on("system")
+
+    @property
+    def model(self) -> str:
+        """The model the client asked for."""
+        return self._inner.model
+
+    @property
+    def endpoint(self) -> str:
+        """`chat`, `completions`, `responses`, `messages` or `embeddings`."""
+        return self._inner.endpoint
+
+    @property
+    def path(self) -> str:
+        """The request's path."""
+        return self._inner.path
+
+    @property
+    def host(self) -> str:
+        """The host the client meant."""
+        return self._inner.host
+
+    @property
+    def client(self) -> str:
+        """The client's address."""
+        return self._inner.client
+
+    @property
+    def task(self) -> str:
+        """`metadata.task`."""
+        return self._inner.task
+
+    @property
+    def stream(self) -> bool:
+        """Whether the client wants a stream."""
+        return self._inner.stream
+
+    @property
+    def conversation(self) -> str:
+        """A stable key of the conversation."""
+        return self._inner.conversation
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """What the request uses: tools, image, json_schema …"""
+        return self._inner.needs
+
+    @property
+    def input_tokens(self) -> int:
+        """Estimated input size."""
+        return self._inner.input_tokens
+
+    @property
+    def output_tokens(self) -> int:
+        """Output tokens asked for, 0: not said."""
+        return self._inner.output_tokens
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """Headers by lower-case name, without any that carry credentials."""
+        kept = {k: v for k, v in self._inner.headers.items() if not _SECRET_HEADERS.search(k)}
+        return MappingProxyType(kept)
+
+    @property
+    def tools(self) -> tuple[str, ...]:
+        """Names of the tools the request offers."""
+        try:
+            found = msgspec.json.decode(self._inner.body, type=_Tools).tools
+        except (msgspec.MsgspecError, RecursionError, UnicodeError):
+            return ()
+        return tuple((t.function.name if t.function else t.name) or t.type for t in found)
+
+    @property
+    def _inner(self) -> Request:
+        request: Request = object.__getattribute__(self, "_request")
+        return request
+
+
+class Script:
+    """One loaded script and how it has behaved. Made by `load_script`."""
+
+    def __init__(
+        self, name: str, choose: Callable[[RequestView], object], budget_ms: float
+    ) -> None:
+        """Keep `choose`; its time limit is `budget_ms`, its end `INTERRUPT_AFTER_BUDGETS` of it."""
+        self.name = name
+        self.budget_ms = budget_ms
+        self.calls = 0
+        self.errors = 0
+        self.overruns = 0
+        self.last_error = ""
+        self.last_ms = 0.0
+        self.is_disabled = False
+        self._choose = choose
+        self._limit_s = max(budget_ms * INTERRUPT_AFTER_BUDGETS, LEAST_INTERRUPT_MS) / 1_000
+        self._score = 0.0
+
+    def choose(self, request: Request) -> str | None:
+        """The target the script names; None if it names none, fails, or is switched off."""
+        if self.is_disabled:
+            return None
+        self.calls += 1
+        started = perf_counter()
+        answer: object = None
+        was_interrupted = False
+        try:
+            answer = _guarded(lambda: self._choose(RequestView(request)), self._limit_s)
+        except Interrupted:
+            was_interrupted = True
+        except Exception as error:
+            self._failed(f"{type(error).__name__}: {_where(error)}")
+        except (SystemExit, GeneratorExit) as error:
+            self._failed(f"raised {type(error).__name__}")
+        self.last_ms = (perf_counter() - started) * 1_000
+        self._account(was_interrupted)
+        return None if was_interrupted else self._checked(answer)
+
+    def _account(self, was_interrupted: bool) -> None:
+        if self.last_ms <= self.budget_ms and not was_interrupted:
+            self._score = max(0.0, self._score - _FORGIVEN_A_CALL)
+            return
+        self.overruns += 1
+        self._score += 2.0 if was_interrupted else 1.0
+        how = "was interrupted after" if was_interrupted else "took"
+        self._report(f"{how} {self.last_ms:.1f} ms, its budget is {self.budget_ms:g} ms")
+        if self._score >= OVERRUNS_UNTIL_DISABLED:
+            self.is_disabled = True
+            self._report(f"switched off after {self.overruns} overruns, until its file changes")
+
+    def _checked(self, answer: object) -> str | None:
+        if answer is None:
+            return None
+        if isinstance(answer, str) and _TARGET.fullmatch(answer.strip()):
+            return answer.strip()
+        self._failed(f"returned {answer!r:.80}, which is no target")
+        return None
+
+    def _failed(self, reason: str) -> None:
+        self.errors += 1
+        self._report(reason)
+
+    def _report(self, reason: str) -> None:
+        """Keep the reason; log it when it is a new one, so that a bad script cannot flood a log."""
+        is_new = reason.split(" ms")[0][:20] != self.last_error.split(" ms")[0][:20]
+        self.last_error = reason
+        if is_new:
+            _log.warning("script %s %s", self.name, reason)
+
+
+def load_script(
+    folder: Path,
+    name: str,
+    place: Place,
+    problems: list[Problem],
+    budget_ms: float = DEFAULT_BUDGET_MS,
+) -> Script | None:
+    """Load `folder/name`; None, with the reason in `problems`, if it cannot be used."""
+
+    def failed(code: str, message: str, remedy: str, line: int = 0) -> None:
+        at = (label, line, 1) if line else (place.file, place.line, place.column)
+        problems.append(Problem(*at, "error", code, message, remedy))
+
+    label = str(folder / name)
+    try:
+        source = Path(label).read_bytes()
+    except OSError as error:
+        why = error.strerror or "unreadable"
+        failed("missing-script", f"script `{name}`: {why}", "create it or fix the path")
+        return None
+    namespace: dict[str, Any] = {"__name__": f"turnout_script_{Path(name).stem}", "__file__": label}
+    try:
+        code = compile(source, label, "exec")
+        _watch_code(code)
+        _guarded(lambda: exec(code, namespace), LOAD_LIMIT_S)  # noqa: S102 - the author's own code
+    except SyntaxError as error:
+        failed("bad-script", f"script `{name}`: {error.msg}", "fix the Python", error.lineno or 1)
+        return None
+    except Interrupted:
+        failed("bad-script", f"script `{name}` takes over {LOAD_LIMIT_S:g} s to load", "do less")
+        return None
+    except (Exception, SystemExit) as error:
+        message = f"script `{name}` fails to load: {type(error).__name__}: {error}"
+        failed("bad-script", message, "fix the Python", _line_in(error, label))
+        return None
+    choose = namespace.get("choose")
+    if not inspect.isfunction(choose) or inspect.iscoroutinefunction(choose):
+        failed("bad-script", f"script `{name}` has no function `choose(request)`", "define one", 1)
+        return None
+    return Script(name, choose, budget_ms)
+
+
+def _where(error: BaseException) -> str:
+    frames = traceback.extract_tb(error.__traceback__)
+    line = f" (line {frames[-1].lineno})" if frames else ""
+    return f"{error!s:.120}{line}"
+
+
+def _line_in(error: BaseException, name: str) -> int:
+    frames = traceback.extract_tb(error.__traceback__)
+    return next((f.lineno or 1 for f in reversed(frames) if f.filename == name), 1)
+
+
+# The guard. `_deadlines` holds, by thread, when the script that runs there must be over; the
+# monitoring callbacks read it. Several threads may run scripts (the event loop, a reload's probes).
+
+_deadlines: dict[int, float] = {}
+_monitoring = sys.monitoring
+_EVENTS = (
+    _monitoring.events.PY_START | _monitoring.events.PY_RESUME | _monitoring.events.JUMP
+) | getattr(_monitoring.events, "BRANCH_LEFT", 0)
+_tool: int | None = None
+_tool_lock = threading.Lock()
+
+
+def _guarded(call: Callable[[], object], limit_s: float) -> object:
+    thread = threading.get_ident()
+    _deadlines[thread] = perf_counter() + limit_s
+    try:
+        return call()
+    finally:
+        _deadlines.pop(thread, None)
+
+
+def _check_deadline(*_event: object) -> None:
+    deadline = _deadlines.get(threading.get_ident())
+    if deadline is not None and perf_counter() > deadline:
+        raise Interrupted
+
+
+def _watch_code(code: CodeType) -> None:
+    """Have `_check_deadline` called from the loops and calls of `code` and all code inside it."""
+    tool = _claim_tool()
+    if tool is None:
+        return
+    pending = [code]
+    while pending:
+        part = pending.pop()
+        _monitoring.set_local_events(tool, part, _EVENTS)
+        pending += [const for const in part.co_consts if isinstance(const, CodeType)]
+
+
+def _claim_tool() -> int | None:
+    """A free monitoring id, claimed once; 0 to 2 are left to debuggers, coverage and profilers."""
+    global _tool
+    with _tool_lock:
+        if _tool is not None:
+            return _tool
+        for number in (4, 3):
+            if _monitoring.get_tool(number) is None:
+                _monitoring.use_tool_id(number, "turnout-scripts")
+                for event in range(32):
+                    if _EVENTS & (1 << event):
+                        _monitoring.register_callback(number, 1 << event, _check_deadline)
+                _tool = number
+                return number
+    _log.warning("no monitoring slot is free: a looping script cannot be interrupted")
+    return None
