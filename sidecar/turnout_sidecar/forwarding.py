@@ -1,0 +1,356 @@
+"""One attempt at one target: lease, rewrite, send, and look at the answer up to its first byte.
+
+An answer that is worth passing on comes back as an `Exchange`, open and unread but for its first
+chunk; everything else is raised as `Failed`. It never retries and never touches the client.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import types
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import urlsplit
+
+import aiohttp
+import msgspec
+from multidict import CIMultiDict, CIMultiDictProxy
+from yarl import URL
+
+from turnout_rules.credentials import Keyring, MissingKey
+from turnout_rules.model import Route, Target
+from turnout_rules.request import Request
+from turnout_rules.rewriting import rewrite
+from turnout_sidecar.backends import Refused
+from turnout_sidecar.failures import Failure, judge_answer
+from turnout_sidecar.leasing import Leased, Lessor
+
+log = logging.getLogger(__name__)
+CONNECT_TIMEOUT_S = 10.0
+MAX_ERROR_BYTES = 1024 * 1024
+ERROR_BODY_TIMEOUT_S = 10.0
+_DROPPED = frozenset(
+    [
+        "accept-encoding",
+        "connection",
+        "content-encoding",
+        "content-length",
+        "expect",
+        "host",
+        "keep-alive",
+        "proxy-authorization",
+        "te",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+    ]
+)
+
+
+class Failed(Exception):
+    """An attempt that did not end in an answer."""
+
+    def __init__(self, failure: Failure) -> None:
+        """Carry `failure`."""
+        super().__init__(failure.message)
+        self.failure = failure
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Errand:
+    """What to carry to whom. `deadline_s` counts from the attempt's start to its first byte."""
+
+    request: Request
+    headers: Iterable[tuple[str, str]]
+    target: Target
+    route: Route | None
+    keyring: Keyring
+    priority: str
+    client: str
+    room_timeout_s: float
+    deadline_s: float | None
+    first_byte_s: float
+    on_wait: Callable[[Any], None] | None = None
+
+
+@dataclass(slots=True)
+class Exchange:
+    """An answer being received. `close` must be called; it aborts what is not yet read."""
+
+    target: Target
+    status: int
+    headers: CIMultiDictProxy[str]
+    first_chunk: bytes
+    adjustments: tuple[str, ...]
+    _response: aiohttp.ClientResponse
+    _stack: AsyncExitStack
+    content_length: int | None = None
+    attempts: tuple[str, ...] = ()
+
+    @property
+    def content_type(self) -> str:
+        """The answer's `content-type`, with its parameters."""
+        return self.headers.get("content-type", "application/octet-stream")
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        """The body as it arrives; raises `Failed` when it breaks off."""
+        if self.first_chunk:
+            yield self.first_chunk
+        try:
+            async for chunk in self._response.content.iter_any():
+                yield chunk
+        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+            raise Failed(_broken(self.target, error, is_begun=True)) from error
+
+    async def close(self) -> None:
+        """Give the lease back; an answer that is not wholly read is aborted at its source."""
+        await self._stack.aclose()
+
+
+@dataclass(slots=True)
+class _Trace:
+    """Whether the connection of one send had been used before."""
+
+    is_reused: bool = field(default=False)
+
+
+class Forwarder:
+    """Sends errands. One client session for all upstreams; `close` ends it."""
+
+    def __init__(self, lessor: Lessor) -> None:
+        """Must be made inside the event loop."""
+        self._lessor = lessor
+        trace = aiohttp.TraceConfig()
+        trace.on_connection_reuseconn.append(_note_reuse)
+        # Proxy variables of the environment would lead back into our own proxy; cookies would
+        # carry one client's session to the next.
+        self._session = aiohttp.ClientSession(
+            trust_env=False,
+            cookie_jar=aiohttp.DummyCookieJar(),
+            connector=aiohttp.TCPConnector(limit=0, ttl_dns_cache=30),
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT_S),
+            trace_configs=[trace],
+            skip_auto_headers=("user-agent", "accept", "accept-encoding"),
+            read_bufsize=64 * 1024,
+        )
+
+    async def close(self) -> None:
+        """Close all upstream connections."""
+        await self._session.close()
+
+    async def open(self, errand: Errand) -> Exchange:
+        """Carry `errand` out up to the first byte of the answer; raises `Failed`."""
+        stack = AsyncExitStack()
+        try:
+            async with asyncio.timeout(errand.deadline_s):
+                return await self._open(errand, stack)
+        except TimeoutError:
+            await stack.aclose()
+            raise Failed(_late(errand.target, errand.deadline_s or 0.0)) from None
+        except BaseException:
+            await stack.aclose()
+            raise
+
+    async def _open(self, errand: Errand, stack: AsyncExitStack) -> Exchange:
+        lease = await self._lease(errand, stack)
+        target = _at(errand.target, lease)
+        rewritten = rewrite(errand.request, target, errand.route)
+        try:
+            headers = errand.keyring.outgoing(errand.headers, errand.target, errand.route)
+        except MissingKey as error:
+            raise Failed(_keyless(errand.target, str(error))) from error
+        url = _origin(target) + rewritten.path
+        try:
+            async with asyncio.timeout(errand.first_byte_s):
+                response = await self._send(url, rewritten.body, headers, errand, stack)
+                first = await _first_chunk(response, errand.target)
+        except TimeoutError:
+            raise Failed(_late(errand.target, errand.first_byte_s)) from None
+        return Exchange(
+            target=errand.target,
+            status=response.status,
+            headers=response.headers,
+            first_chunk=first,
+            adjustments=rewritten.adjustments,
+            _response=response,
+            _stack=stack,
+            content_length=_plain_length(response),
+        )
+
+    async def _lease(self, errand: Errand, stack: AsyncExitStack) -> Leased:
+        lease = self._lessor.lease(
+            errand.target,
+            priority=errand.priority,
+            client=errand.client,
+            timeout_s=errand.room_timeout_s,
+            on_wait=errand.on_wait,
+        )
+        try:
+            return await stack.enter_async_context(lease)
+        except Refused as refused:
+            raise Failed(_refusal(refused)) from refused
+
+    async def _send(
+        self,
+        url: str,
+        body: bytes,
+        headers: list[tuple[str, str]],
+        errand: Errand,
+        stack: AsyncExitStack,
+    ) -> aiohttp.ClientResponse:
+        outgoing = _clean(headers)
+        idle = aiohttp.ClientTimeout(
+            total=None, sock_connect=CONNECT_TIMEOUT_S, sock_read=errand.first_byte_s
+        )
+        for is_last in (False, True):
+            trace = _Trace()
+            try:
+                response = await self._session.post(
+                    URL(url, encoded=True),
+                    data=body,
+                    headers=outgoing,
+                    allow_redirects=False,
+                    timeout=idle,
+                    trace_request_ctx=trace,
+                )
+            except aiohttp.ClientConnectorError as error:
+                raise Failed(_unreachable(errand.target, error)) from error
+            except (aiohttp.ClientError, OSError, ValueError) as error:
+                # A kept connection that the server had just closed says nothing about the target.
+                if trace.is_reused and not is_last:
+                    continue
+                raise Failed(_broken(errand.target, error)) from error
+            stack.callback(_let_go, response)
+            return response
+        raise AssertionError("unreachable")
+
+
+async def _first_chunk(response: aiohttp.ClientResponse, target: Target) -> bytes:
+    """The first piece of a good answer; an error answer is read whole, judged, maybe raised."""
+    if response.status < 300:
+        try:
+            return await response.content.readany()
+        except (aiohttp.ClientError, OSError) as error:
+            raise Failed(_broken(target, error)) from error
+    body = await _error_body(response)
+    content_type = response.headers.get("content-type", "")
+    after = response.headers.get("retry-after")
+    failure = judge_answer(target.name, response.status, body, content_type, after)
+    if failure is not None:
+        raise Failed(failure)
+    return body
+
+
+async def _error_body(response: aiohttp.ClientResponse) -> bytes:
+    """At most `MAX_ERROR_BYTES` of an error answer, decoded; what arrived, if it breaks off."""
+    body = bytearray()
+    with contextlib.suppress(aiohttp.ClientError, OSError, TimeoutError):
+        async with asyncio.timeout(ERROR_BODY_TIMEOUT_S):
+            while len(body) < MAX_ERROR_BYTES and (piece := await response.content.readany()):
+                body += piece
+    return bytes(body[:MAX_ERROR_BYTES])
+
+
+def _let_go(response: aiohttp.ClientResponse) -> None:
+    """Back to the pool when wholly read, else closed, which tells the upstream to stop."""
+    if response.content.at_eof():
+        response.release()
+    else:
+        response.close()
+
+
+def _plain_length(response: aiohttp.ClientResponse) -> int | None:
+    """The body's length if it will be passed on as it came (aiohttp decodes encoded ones)."""
+    if "content-encoding" in response.headers or response.status >= 300:
+        return None
+    return response.content_length
+
+
+def _at(target: Target, lease: Leased) -> Target:
+    """`target` where the lease says it answers."""
+    upstream, model = target.upstream, target.model
+    if lease.base_url and lease.base_url != upstream.base_url:
+        upstream = msgspec.structs.replace(upstream, base_url=lease.base_url)
+    if lease.model and lease.model != model.upstream_model:
+        model = msgspec.structs.replace(model, model=lease.model)
+    return Target(target.name, upstream, model)
+
+
+def _origin(target: Target) -> str:
+    parts = urlsplit(target.upstream.base_url)
+    return f"{parts.scheme}://{parts.netloc}"
+
+
+def _clean(headers: list[tuple[str, str]]) -> CIMultiDict[str]:
+    """Without what belongs to a connection or to us; answers are asked for unencoded."""
+    kept = [
+        (name, value)
+        for name, value in headers
+        if name.lower() not in _DROPPED and not name.lower().startswith("x-turnout-")
+    ]
+    outgoing = CIMultiDict(kept)
+    outgoing["accept-encoding"] = "identity"
+    outgoing.setdefault("content-type", "application/json")
+    return outgoing
+
+
+async def _note_reuse(
+    session: aiohttp.ClientSession,
+    context: types.SimpleNamespace,
+    params: aiohttp.TraceConnectionReuseconnParams,
+) -> None:
+    context.trace_request_ctx.is_reused = True
+
+
+def _unreachable(target: Target, error: Exception) -> Failure:
+    return Failure(
+        kind="connect",
+        status=502,
+        code="upstream_unreachable",
+        message=f"{target.name} cannot be reached ({type(error).__name__})",
+    )
+
+
+def _broken(target: Target, error: Exception, *, is_begun: bool = False) -> Failure:
+    when = "in the middle of its answer" if is_begun else "before it answered"
+    return Failure(
+        kind="broken",
+        status=502,
+        code="upstream_broken",
+        message=f"{target.name} broke off {when} ({type(error).__name__})",
+    )
+
+
+def _late(target: Target, seconds: float) -> Failure:
+    return Failure(
+        kind="timeout",
+        status=504,
+        code="upstream_timeout",
+        message=f"{target.name} sent no byte within {seconds:g} s",
+    )
+
+
+def _keyless(target: Target, message: str) -> Failure:
+    return Failure(
+        kind="no_key",
+        status=403,
+        code="missing_key",
+        message=message or f"{target.name} has no key; the client's own is never sent there",
+        is_targets_fault=False,
+    )
+
+
+def _refusal(refused: Refused) -> Failure:
+    return Failure(
+        kind=str(refused.code),
+        status=refused.status,
+        code=refused.code,
+        message=refused.message,
+        is_targets_fault=False,
+        retry_after_s=refused.retry_after_s,
+        queue_position=refused.queue_position,
+    )

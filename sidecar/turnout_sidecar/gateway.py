@@ -1,0 +1,272 @@
+"""The OpenAI- and Anthropic-compatible gateway: a request in, one target's answer out.
+
+Reads, decides and dispatches by the rooms' names, streams the answer through as it comes, and stops
+its source when the client leaves. It never buffers an answer and never retries after a byte.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import Any
+from urllib.parse import quote
+
+from aiohttp import web
+
+from turnout_rules.endpoints import classify
+from turnout_rules.errors import error_body
+from turnout_sidecar.dispatching import Dispatcher, Journey, Undeliverable
+from turnout_sidecar.failures import Failure, sse_error
+from turnout_sidecar.forwarding import Exchange, Failed
+from turnout_sidecar.intake import Intake, Refusal
+from turnout_sidecar.keepalive import WaitingClient
+from turnout_sidecar.metrics import Metrics, target_label
+
+log = logging.getLogger(__name__)
+_NOT_PASSED_ON = frozenset(
+    [
+        "alt-svc",
+        "connection",
+        "content-encoding",
+        "content-length",
+        "date",
+        "keep-alive",
+        "proxy-authenticate",
+        "proxy-connection",
+        "server",
+        "set-cookie",
+        "strict-transport-security",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+    ]
+)
+_MAX_HEADER_CHARS = 2_000
+
+
+class Gateway:
+    """The handler of every path that is a routed endpoint."""
+
+    def __init__(self, intake: Intake, dispatcher: Dispatcher, metrics: Metrics) -> None:
+        """Stateless but for what it is given."""
+        self._intake = intake
+        self._dispatcher = dispatcher
+        self._metrics = metrics
+
+    async def handle(self, http: web.Request) -> web.StreamResponse:
+        """Answer one request."""
+        started = time.perf_counter()
+        if "websocket" in http.headers.get("upgrade", "").lower():
+            return upgrade_required(http)
+        endpoint = classify(http.method, http.raw_path)
+        if endpoint is None:
+            return not_found(http)
+        try:
+            journey = await self._intake.accept(http, endpoint)
+        except Refusal as refused:
+            self._count(endpoint.name, "", refused.failure.status)
+            return _answer(endpoint.name, refused.failure, refused.route, {})
+        return await self._serve(http, journey, started)
+
+    async def _serve(
+        self, http: web.Request, journey: Journey, started: float
+    ) -> web.StreamResponse:
+        """Wait for the first target that answers, then pass its answer on."""
+        request = journey.request
+        sidecar = journey.snapshot.settings.sidecar
+        client = WaitingClient(
+            http,
+            endpoint=request.endpoint,
+            is_stream=request.stream,
+            interval_s=sidecar.keepalive_s,
+            headers=_decision_headers(journey),
+            wants_note=sidecar.loading_note,
+        )
+        journey.on_wait = lambda waiting: _note(client, waiting)
+        waiting = self._metrics.requests_waiting.labels(journey.priority)
+        try:
+            with waiting.track_inprogress():
+                exchange = await client.until(self._dispatcher.dispatch(journey))
+        except Undeliverable as undeliverable:
+            self._metrics.keepalives.inc(client.comments)
+            return await self._fail(journey, client, undeliverable.failure)
+        self._metrics.keepalives.inc(client.comments)
+        label = target_label(exchange.target)
+        self._metrics.first_byte_seconds.labels(label).observe(time.perf_counter() - started)
+        try:
+            with self._metrics.requests_running.track_inprogress():
+                return await self._pass_on(http, journey, client, exchange)
+        finally:
+            await exchange.close()
+            elapsed_s = time.perf_counter() - started
+            self._metrics.request_seconds.labels(label).observe(elapsed_s)
+            self._count(request.endpoint, label, exchange.status)
+            log.info(
+                "%s route=%s target=%s layer=%s status=%d %.3f s",
+                request.endpoint,
+                journey.decision.route,
+                exchange.target.name,
+                journey.decision.layer,
+                exchange.status,
+                elapsed_s,
+            )
+
+    async def _pass_on(
+        self, http: web.Request, journey: Journey, client: WaitingClient, exchange: Exchange
+    ) -> web.StreamResponse:
+        response = client.response
+        if response is None:
+            response = _response(journey, exchange)
+            await response.prepare(http)
+        elif exchange.status >= 300 or "event-stream" not in exchange.content_type:
+            failure = await _swallowed(exchange)
+            await response.write(sse_error(journey.request.endpoint, failure, _route(journey)))
+            return response
+        else:
+            await response.write(f": served by {_ascii(exchange.target.name)}\n\n".encode())
+        try:
+            async for chunk in exchange.chunks():
+                await response.write(chunk)
+        except Failed as failed:
+            log.warning("%s; the client was told", failed.failure.message)
+            await _break_off(http, response, journey, exchange, failed.failure)
+            return response
+        await response.write_eof()
+        return response
+
+    async def _fail(
+        self, journey: Journey, client: WaitingClient, failure: Failure
+    ) -> web.StreamResponse:
+        endpoint, route = journey.request.endpoint, _route(journey)
+        self._count(endpoint, "", failure.status)
+        log.info(
+            "%s route=%s not served: %s (%s)", endpoint, route, failure.code, _attempts(journey)
+        )
+        if client.response is not None:
+            await client.response.write(sse_error(endpoint, failure, route))
+            await client.response.write_eof()
+            return client.response
+        return _answer(endpoint, failure, route, _decision_headers(journey, is_final=True))
+
+    def _count(self, endpoint: str, label: str, status: int) -> None:
+        self._metrics.requests.labels(endpoint, label, str(status)).inc()
+
+
+def upgrade_required(http: web.Request) -> web.Response:
+    """426: clients that try a WebSocket first fall back to plain HTTPS."""
+    message = "WebSocket is not offered here; use plain HTTP"
+    failure = Failure(kind="upgrade", status=426, code="upgrade_required", message=message)
+    endpoint = classify("POST", http.raw_path)
+    name = endpoint.name if endpoint else "chat"
+    return _answer(name, failure, None, {"upgrade": "HTTP/1.1"})
+
+
+def not_found(http: web.Request) -> web.Response:
+    """404 in the API's format for a path that is nothing here."""
+    is_anthropic = "anthropic-version" in http.headers or "/messages" in http.path
+    message = f"{http.method} {http.path[:200]} is not served by this gateway"
+    failure = Failure(kind="unknown", status=404, code="unknown_endpoint", message=message)
+    return _answer("messages" if is_anthropic else "chat", failure, None, {})
+
+
+def _answer(
+    endpoint: str, failure: Failure, route: str | None, headers: dict[str, str]
+) -> web.Response:
+    """An error answer."""
+    response = web.Response(status=failure.status, body=failure.payload(endpoint, route))
+    response.headers.update(headers)
+    response.headers["content-type"] = (
+        failure.content_type if failure.body is not None else "application/json"
+    )
+    if failure.retry_after_s is not None:
+        response.headers["retry-after"] = str(max(1, round(failure.retry_after_s)))
+    if failure.queue_position is not None:
+        response.headers["x-turnout-queue-position"] = str(failure.queue_position)
+    return response
+
+
+def _response(journey: Journey, exchange: Exchange) -> web.StreamResponse:
+    """The head of an answer that is passed on."""
+    response = web.StreamResponse(status=exchange.status)
+    for name, value in exchange.headers.items():
+        low = name.lower()
+        if low not in _NOT_PASSED_ON and not low.startswith("x-turnout-"):
+            response.headers.add(name, value)
+    if exchange.content_length is not None:
+        response.content_length = exchange.content_length
+    response.headers.update(_decision_headers(journey, is_final=True))
+    response.headers["x-turnout-target"] = _ascii(exchange.target.name)
+    if exchange.adjustments:
+        response.headers["x-turnout-adjustments"] = _ascii(", ".join(exchange.adjustments))
+    return response
+
+
+async def _break_off(
+    http: web.Request,
+    response: web.StreamResponse,
+    journey: Journey,
+    exchange: Exchange,
+    failure: Failure,
+) -> None:
+    """Tell the client that an answer it has begun to read will not be whole."""
+    if "event-stream" in exchange.content_type:
+        await response.write(sse_error(journey.request.endpoint, failure, _route(journey)))
+        await response.write_eof()
+    elif http.transport is not None:
+        http.transport.abort()
+
+
+async def _swallowed(exchange: Exchange) -> Failure:
+    """The failure that an answer without a stream is, once the client's stream has begun."""
+    body = bytearray()
+    async for chunk in exchange.chunks():
+        body += chunk
+        if len(body) > 64 * 1024:
+            break
+    return Failure(
+        kind=str(exchange.status),
+        status=exchange.status if exchange.status >= 400 else 502,
+        code="upstream_error",
+        message=f"{exchange.target.name} answered {exchange.status} without a stream",
+        body=bytes(body),
+    )
+
+
+def _decision_headers(journey: Journey, *, is_final: bool = False) -> dict[str, str]:
+    decision = journey.decision
+    headers = {
+        "x-turnout-target": _ascii(decision.target),
+        "x-turnout-layer": decision.layer,
+        "x-turnout-decision-us": str(round(decision.elapsed_us)),
+    }
+    if decision.route:
+        headers["x-turnout-route"] = _ascii(decision.route)
+    if is_final and len(journey.attempts) > 1:
+        headers["x-turnout-attempts"] = _attempts(journey)
+    return headers
+
+
+def _attempts(journey: Journey) -> str:
+    return _ascii(", ".join(journey.attempts))[:_MAX_HEADER_CHARS]
+
+
+def _route(journey: Journey) -> str | None:
+    return journey.decision.route
+
+
+def _note(client: WaitingClient, waiting: Any) -> None:
+    client.note = str(getattr(waiting, "message", "") or "waiting for the model")
+
+
+def _ascii(value: str) -> str:
+    """Names may be in any script; header values are percent-encoded where they must be."""
+    return quote(value, safe=" !#$&'()*+,/:;=?@[]<>|{}^`~\"")
+
+
+def plain_error(status: int, code: str, message: str) -> web.Response:
+    """An OpenAI-format error of our own endpoints."""
+    return web.Response(
+        status=status,
+        body=error_body("chat", status, message, code=code),
+        content_type="application/json",
+    )

@@ -1,0 +1,192 @@
+"""Reading a client's request and deciding where it goes, up to the point where something is sent.
+
+Everything that makes a request impossible is raised as `Refusal`, which knows its status and words.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import hmac
+import secrets
+from typing import cast, get_args
+from urllib.parse import unquote
+
+import msgspec
+from aiohttp import web
+from turnout_rules.table import Table, UnknownTarget
+
+from turnout_rules.decision import BLOCK, PASS, Decision, Layer
+from turnout_rules.endpoints import Endpoint
+from turnout_rules.reading import Unreadable
+from turnout_rules.request import Request
+from turnout_sidecar.deciding import Decider
+from turnout_sidecar.dispatching import Journey
+from turnout_sidecar.failures import Failure
+from turnout_sidecar.live_rules import LiveRules, Snapshot
+
+BODY_TIMEOUT_S = 60.0
+PRIORITIES = ("interactive", "batch")
+_CLIENT_SALT = secrets.token_bytes(16)
+
+
+class Refusal(Exception):
+    """The request is answered here, with `failure`."""
+
+    def __init__(self, failure: Failure, route: str | None = None) -> None:
+        """`route` names the rule that refused."""
+        super().__init__(failure.message)
+        self.failure = failure
+        self.route = route
+
+
+def refusal(status: int, code: str, message: str, route: str | None = None) -> Refusal:
+    """A `Refusal` made from its parts."""
+    return Refusal(
+        Failure(kind=code, status=status, code=code, message=message, is_targets_fault=False), route
+    )
+
+
+async def read_body(http: web.Request, limit: int) -> bytes:
+    """The body as sent, at most `limit` bytes, in time; raises `Refusal`."""
+    if (http.content_length or 0) > limit:
+        raise refusal(413, "body_too_large", f"the body is larger than {limit} bytes")
+    body = bytearray()
+    try:
+        async with asyncio.timeout(BODY_TIMEOUT_S):
+            while piece := await http.content.readany():
+                body += piece
+                if len(body) > limit:
+                    raise refusal(413, "body_too_large", f"the body is larger than {limit} bytes")
+    except TimeoutError:
+        message = f"the body did not arrive within {BODY_TIMEOUT_S:g} s"
+        raise refusal(408, "body_timeout", message) from None
+    return bytes(body)
+
+
+class Intake:
+    """Turns HTTP requests into journeys."""
+
+    def __init__(self, live: LiveRules, decider: Decider) -> None:
+        """Uses the rules in force at each request's arrival."""
+        self._live = live
+        self._decider = decider
+
+    async def accept(self, http: web.Request, endpoint: Endpoint) -> Journey:
+        """Read, decide, check; raises `Refusal`."""
+        snapshot = self._live.current
+        body = await read_body(http, snapshot.settings.reading.max_decoded_bytes)
+        return await self.plan(
+            snapshot,
+            method=http.method,
+            path=http.raw_path,
+            headers=[(name, value) for name, value in http.headers.items()],
+            body=body,
+            peer=http.remote or "",
+        )
+
+    async def plan(
+        self,
+        snapshot: Snapshot,
+        *,
+        method: str,
+        path: str,
+        headers: list[tuple[str, str]],
+        body: bytes,
+        peer: str = "",
+    ) -> Journey:
+        """The journey of a request that has arrived whole; raises `Refusal`."""
+        named = {name.lower(): value for name, value in headers}
+        try:
+            request = snapshot.reader.read(
+                method=method,
+                path=path,
+                headers=named,
+                body=body,
+                host=named.get("host", ""),
+                client=peer,
+            )
+        except Unreadable as error:
+            raise refusal(
+                400, "unreadable_request", f"the request cannot be read: {error}"
+            ) from None
+        decision = await self._decide(request, snapshot, named)
+        priority = named.get("x-turnout-priority", "interactive").strip().lower()
+        return Journey(
+            request=request,
+            headers=headers,
+            decision=_carried_out(request, decision),
+            snapshot=snapshot,
+            priority=priority if priority in PRIORITIES else "interactive",
+            client=_client_key(named, peer),
+        )
+
+    async def _decide(
+        self, request: Request, snapshot: Snapshot, headers: dict[str, str]
+    ) -> Decision:
+        table = snapshot.table
+        if targets := _names(headers.get("x-turnout-targets", "")):
+            return _decided_before(table, targets, headers)
+        if (named := _named_target(table, request.model)) is not None:
+            return named
+        return await self._decider.decide(request, snapshot, source="gateway", is_sticky=True)
+
+
+def _decided_before(table: Table, targets: tuple[str, ...], headers: dict[str, str]) -> Decision:
+    """What the proxy decided and asks us to carry out."""
+    layer = headers.get("x-turnout-layer", "rule")
+    route = _route_name(table, headers.get("x-turnout-route", ""))
+    return Decision(
+        route=route,
+        target=targets[0],
+        fallback=targets[1:],
+        layer=cast(Layer, layer) if layer in get_args(Layer) else "rule",
+        reason="decided by the proxy",
+    )
+
+
+def _named_target(table: Table, model: str) -> Decision | None:
+    """The client named a target as its model: nothing is left to decide."""
+    if "/" not in model or model.startswith("turnout/"):
+        return None
+    try:
+        table.resolve(model)
+    except UnknownTarget:
+        return None
+    return Decision(route=None, target=model, layer="rule", reason="the client named the target")
+
+
+def _carried_out(request: Request, decision: Decision) -> Decision:
+    """`decision`, if it names a target to send to; raises `Refusal` when it does not."""
+    if decision.target == BLOCK:
+        message = decision.message or "this request is blocked by a rule"
+        raise refusal(403, "route_blocked", message, decision.route)
+    asks_here = request.model.startswith("turnout/")
+    if decision.target != PASS and (not decision.is_observed or asks_here):
+        return msgspec.structs.replace(decision, is_observed=False)
+    why = "its route is only observed" if decision.is_observed else decision.reason
+    raise refusal(
+        404,
+        "model_not_found",
+        f"no route serves the model {request.model[:200]!r} here: {why}",
+        decision.route,
+    )
+
+
+def _names(value: str) -> tuple[str, ...]:
+    return tuple(unquote(name.strip()) for name in value.split(",") if name.strip())
+
+
+def _route_name(table: Table, value: str) -> str | None:
+    """Header values may be percent-encoded, since names may be in any script."""
+    for name in (value, unquote(value)):
+        if name and table.route(name) is not None:
+            return name
+    return unquote(value) or None
+
+
+def _client_key(headers: dict[str, str], peer: str) -> str:
+    """Who asks, for fairness between clients; keyed, so that no log can show a credential."""
+    credential = headers.get("authorization") or headers.get("x-api-key") or ""
+    identity = f"{peer}\n{credential}".encode("utf-8", "surrogateescape")
+    return hmac.new(_CLIENT_SALT, identity, hashlib.sha256).hexdigest()[:16]

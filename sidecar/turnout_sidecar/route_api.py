@@ -1,0 +1,182 @@
+"""`POST /route`, `GET /healthz`, `/metrics` and `/v1/models`: what the sidecar says about itself.
+
+`/route` makes the whole decision for a text, a messages list or a body and sends nothing anywhere.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+from aiohttp import web
+
+from turnout_rules.decision import Decision
+from turnout_rules.reading import Unreadable
+from turnout_rules.request import Request
+from turnout_sidecar.backend_api import backend_rows
+from turnout_sidecar.gateway import plain_error
+from turnout_sidecar.intake import Refusal, read_body
+from turnout_sidecar.live_rules import Snapshot
+from turnout_sidecar.service import Service
+
+
+class Question(msgspec.Struct, frozen=True):
+    """The body of `POST /route`: one of `text`, `messages`, `body`."""
+
+    text: str | None = None
+    messages: list[Any] | None = None
+    body: msgspec.Raw | None = None
+    path: str = ""
+    headers: dict[str, str] = {}
+    model: str = ""
+    only: str = ""
+
+
+class RouteApi:
+    """Handlers around one `Service`."""
+
+    def __init__(self, service: Service) -> None:
+        """Stateless but for the service."""
+        self._service = service
+
+    async def route(self, http: web.Request) -> web.StreamResponse:
+        """`POST /route`."""
+        snapshot = self._service.live.current
+        try:
+            body = await read_body(http, snapshot.settings.reading.max_decoded_bytes)
+        except Refusal as refused:
+            failure = refused.failure
+            return plain_error(failure.status, failure.code, failure.message)
+        try:
+            question = msgspec.json.decode(body, type=Question)
+            if question.only not in ("", "semantic"):
+                raise ValueError('"only" may be "semantic"')
+            request = _asked(question, snapshot, http.remote or "")
+        except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+            return plain_error(400, "bad_question", f'send {{"text": …}}: {error}')
+        except Unreadable as error:
+            return plain_error(400, "unreadable_request", f"the body cannot be read: {error}")
+        if question.only == "semantic":
+            return await self._semantic(request, snapshot)
+        decision = await self._service.decider.decide(request, snapshot, source="route_api")
+        return _json(_decision_row(decision, request, snapshot))
+
+    async def healthz(self, http: web.Request) -> web.StreamResponse:
+        """200 while decisions can be made as the rules ask; 503 says what is missing."""
+        service = self._service
+        current = service.live.current
+        classifier: dict[str, Any] = {"state": "off", "reason": service.decider.classifier_problem}
+        if service.decider.classifier is not None:
+            classifier = {"state": "ready", **service.decider.classifier.describe()}
+        elif service.is_classifier_coming:
+            classifier["state"] = "starting"
+        rules = {
+            "version": current.table.version,
+            "routes": len(current.table.routes),
+            "warnings": len(current.rules.warnings),
+            "problem": service.live.problem,
+        }
+        is_well = not service.live.problem and not service.is_classifier_broken
+        row = {
+            "status": "ok" if is_well else "degraded",
+            "table": rules,
+            "classifier": classifier,
+            "backends": backend_rows(service.backends),
+            "resting": {
+                name: round(left_s, 1)
+                for name, left_s in service.dispatcher.resting.resting(service.now()).items()
+            },
+            "batches": service.batches_state(),
+        }
+        return _json(row, status=200 if is_well else 503)
+
+    async def metrics(self, http: web.Request) -> web.StreamResponse:
+        """The Prometheus text exposition."""
+        body = self._service.render_metrics()
+        return web.Response(body=body, headers={"content-type": "text/plain; version=0.0.4"})
+
+    async def models(self, http: web.Request) -> web.StreamResponse:
+        """`GET /v1/models`, in a shape both OpenAI's and Anthropic's clients read."""
+        rows = _models(self._service.live.current)
+        ids = [row["id"] for row in rows]
+        edges = {"first_id": ids[0], "last_id": ids[-1], "has_more": False}
+        return _json({"object": "list", "data": rows, **edges})
+
+    async def model(self, http: web.Request) -> web.StreamResponse:
+        """`GET /v1/models/{id}`."""
+        wanted = http.match_info["id"]
+        for row in _models(self._service.live.current):
+            if row["id"] == wanted:
+                return _json(row)
+        return plain_error(404, "model_not_found", f"no model {wanted[:200]!r} here")
+
+    async def _semantic(self, request: Request, snapshot: Snapshot) -> web.Response:
+        """The classifier's word alone, for a proxy that weighs it on its own table."""
+        verdict = await self._service.decider.classify(request.text, snapshot)
+        row = {
+            "route": verdict.route if verdict.is_accepted else None,
+            "verdict": verdict,
+            "table": snapshot.table.version,
+        }
+        return _json(row)
+
+
+def _asked(question: Question, snapshot: Snapshot, peer: str) -> Request:
+    """The request a question stands for; raises `ValueError` or `Unreadable`."""
+    given = [v is not None for v in (question.text, question.messages, question.body)]
+    if sum(given) != 1:
+        raise ValueError("exactly one of text, messages and body is needed")
+    if question.text is not None:
+        return Request.from_text(question.text, model=question.model)
+    if question.messages is not None:
+        value = {"model": question.model, "messages": question.messages}
+        body = msgspec.json.encode(value)
+    else:
+        body = bytes(question.body or b"")
+    return snapshot.reader.read(
+        method="POST",
+        path=question.path or "/v1/chat/completions",
+        headers={
+            **{name.lower(): value for name, value in question.headers.items()},
+            "content-type": "application/json",
+        },
+        body=body,
+        client=peer,
+    )
+
+
+def _decision_row(decision: Decision, request: Request, snapshot: Snapshot) -> dict[str, Any]:
+    row: dict[str, Any] = msgspec.to_builtins(decision)
+    explanation = snapshot.table.explain(request)
+    hits = getattr(explanation, "hits", ())
+    return {**row, "hits": msgspec.to_builtins(hits), "table": snapshot.table.version}
+
+
+def _models(snapshot: Snapshot) -> list[dict[str, Any]]:
+    """`turnout/auto`, the routes, and every named target."""
+    table = snapshot.table
+    names = [("turnout/auto", "turnout")]
+    names += [(f"turnout/{route.name}", "turnout") for route in table.routes]
+    names += [
+        (f"{upstream.name}/{model}", upstream.name)
+        for upstream in table.upstreams.values()
+        for model in upstream.models
+    ]
+    return [
+        {
+            "id": name,
+            "object": "model",
+            "created": 0,
+            "owned_by": owner,
+            "type": "model",
+            "display_name": name,
+            "created_at": "1970-01-01T00:00:00Z",
+        }
+        for name, owner in names
+    ]
+
+
+def _json(value: Any, status: int = 200) -> web.Response:
+    body = json.dumps(msgspec.to_builtins(value), ensure_ascii=False).encode("utf-8", "replace")
+    return web.Response(status=status, body=body, content_type="application/json")
