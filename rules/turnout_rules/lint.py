@@ -205,7 +205,7 @@ def _conditions(findings: _Findings, draft: RouteDraft) -> None:
     route = draft.route
     when = route.when
     if when is not None:
-        if both := sorted(set(when.has) & set(when.lacks)):
+        if both := sorted({str(c) for c in when.has} & set(when.lacks)):
             message = f"route `{route.name}` wants and refuses {', '.join(both)}: it never applies"
             findings.error(draft.place("when"), "impossible-when", message)
         patterns = [m for m in when.model if m.startswith("re:")]

@@ -316,7 +316,7 @@ _TARGET_SCHEMA = {
         {"type": "object", "additionalProperties": {"type": "integer", "minimum": 0}},
     ]
 }
-_MATCH_SCHEMA = {"anyOf": [*_ONE_OR_MORE["anyOf"], mapping_schema(_MATCH_KEYS)]}  # type: ignore[misc]
+_MATCH_SCHEMA = {"anyOf": [*_ONE_OR_MORE["anyOf"], mapping_schema(_MATCH_KEYS)]}
 
 ROUTE_KEYS: dict[str, Key] = {
     "name": Key(Special(_name, Text(_NAME).schema()), "the route's name, as headers show it", True),
@@ -354,7 +354,7 @@ def read_routes(doc: Document, node: Node, first_order: int) -> list[RouteDraft]
         if not doc.is_null(node):
             doc.wrong_type(node, "`routes`", "a list (`- name: …`)")
         return []
-    drafts = []
+    drafts: list[RouteDraft] = []
     for item in node.value:
         if draft := _read_route(doc, item, first_order + len(drafts)):
             drafts.append(draft)

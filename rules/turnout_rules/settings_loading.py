@@ -25,8 +25,7 @@ from turnout_rules.kinds import (
     Texts,
     read_mapping,
 )
-from turnout_rules.kinds import mapping_schema as mapping_schema
-from turnout_rules.model import Model, Upstream
+from turnout_rules.model import EngineName, Model, Upstream
 from turnout_rules.settings import (
     Classifier,
     ClassifierKind,
@@ -131,14 +130,14 @@ SECTIONS: dict[str, tuple[dict[str, Key], type[msgspec.Struct]]] = {
     "engines": (ENGINE_KEYS, Engines),
 }
 _USE_CLASSIFIER = Key(Flag(), "false: classifier off (older name of classifier.kind)")
-_FLAT_KEYS: dict[str, tuple[Key, str, str]] = {
+FLAT_KEYS: dict[str, tuple[Key, str, str]] = {
     # older flat name: (key, section, setting)
     "default_timeout_ms": (SIDECAR_KEYS["default_timeout_ms"], "sidecar", "default_timeout_ms"),
     "router_timeout_ms": (SIDECAR_KEYS["router_timeout_ms"], "sidecar", "router_timeout_ms"),
     "use_local_classifier": (_USE_CLASSIFIER, "classifier", "kind"),
 }
 ROUTER_KEYS: dict[str, Key] = {"port": PROXY_KEYS["port"]} | {
-    name: key for name, (key, _, _) in _FLAT_KEYS.items()
+    name: key for name, (key, _, _) in FLAT_KEYS.items()
 }
 _BACKENDS = ("vllm", "llamacpp", "nanovllm", "external")
 _ENGINE_SETTINGS = {
@@ -160,7 +159,7 @@ INFERENCE_KEYS: dict[str, Key] = {
     "api_key_env": UPSTREAM_KEYS["api_key_env"],
     **_ENGINE_SETTINGS,
 }
-SETTINGS_TOP_KEYS = (*SECTIONS, "observe", "router", "inference", *_FLAT_KEYS)
+SETTINGS_TOP_KEYS = (*SECTIONS, "observe", "router", "inference", *FLAT_KEYS)
 
 
 @dataclass
@@ -195,10 +194,10 @@ class SettingsDraft:
         elif name == "router":
             values, nodes = read_mapping(doc, node, "`router`", ROUTER_KEYS)
             for key, value in values.items():
-                section, setting = ("proxy", "port") if key == "port" else _FLAT_KEYS[key][1:]
+                section, setting = ("proxy", "port") if key == "port" else FLAT_KEYS[key][1:]
                 self._put(doc, nodes[key], section, setting, value)
         else:
-            key_row, section, setting = _FLAT_KEYS[name]
+            key_row, section, setting = FLAT_KEYS[name]
             value = key_row.kind.read(doc, node, f"`{name}`")
             if value is not INVALID:
                 self._put(doc, node, section, setting, value)
@@ -257,7 +256,7 @@ def _read_inference(doc: Document, node: Node) -> Upstream | None:
         doc.error(node, "missing-key", "`inference` says neither where nor what", remedy)
         return None
     model = Model(name=Path(values["model_path"]).name or "model", place=place, **values)
-    engine = name if name != "external" else "vllm"
+    engine: EngineName = name if name != "external" else "vllm"
     return Upstream(name=name, engine=engine, models={model.name: model}, place=place)
 
 

@@ -12,7 +12,7 @@ import re
 import yaml
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
-from turnout_rules.problems import Problem
+from turnout_rules.problems import Problem, Severity
 
 MAX_FILE_BYTES = 16 * 1024 * 1024
 MAX_EXPANDED_NODES = 500_000
@@ -110,7 +110,7 @@ def parse(file: str, data: bytes, problems: list[Problem]) -> MappingNode | None
         return None
     if root is None:
         remedy = "write `routes:` into it or delete it"
-        severity = "error" if not text.strip() else "warning"
+        severity: Severity = "error" if not text.strip() else "warning"
         message = "the file is empty" if severity == "error" else "the file holds comments only"
         problems.append(Problem(file, 0, 0, severity, "empty-file", message, remedy))
         return None

@@ -1,0 +1,105 @@
+"""`turnout check [DIR]`: everything that is wrong with a rules folder, with place and remedy."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+import msgspec
+
+from turnout_rules.model import Upstream
+from turnout_rules.problems import Problem, RulesError
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """A folder, and the forms of the answer."""
+    parser.add_argument(
+        "folder",
+        nargs="?",
+        type=Path,
+        metavar="DIR",
+        help="rules folder (default: as `turnout up`)",
+    )
+    parser.add_argument(
+        "--rules", type=Path, metavar="DIR", help="the same, as other commands name it"
+    )
+    parser.add_argument("--json", action="store_true", help="print problems and summary as JSON")
+    parser.add_argument("--schema", action="store_true", help="print the JSON Schema of rule files")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print problems as `file:line:col: error: …`; 1 if one is an error."""
+    if args.schema:
+        from turnout_rules.starter import schema_text
+
+        sys.stdout.write(schema_text())
+        return 0
+    from turnout_rules.loading import find_rules_folder
+
+    folder = find_rules_folder(args.folder or args.rules)
+    problems, summary = check(folder)
+    has_errors = any(p.severity == "error" for p in problems)
+    if args.json:
+        report = {"folder": str(folder), "ok": not has_errors, "problems": problems, **summary}
+        print(msgspec.json.encode(report).decode())
+        return int(has_errors)
+    for problem in problems:
+        print(problem)
+    print(_sentence(folder, problems, summary))
+    return int(has_errors)
+
+
+def check(folder: Path) -> tuple[list[Problem], dict[str, int | str]]:
+    """All problems, errors first, and the figures of the summary."""
+    from turnout_rules.loading import load_rules, read_folder
+    from turnout_rules.probes import problem_of, run_probes
+
+    read = read_folder(folder)
+    problems = list(read.problems)
+    if not any(p.severity == "error" for p in problems):
+        problems += _missing_keys(read.upstreams.values())
+        try:
+            rules = load_rules(folder)
+        except RulesError as error:
+            problems += [p for p in error.problems if p not in problems]
+        else:
+            outcomes = run_probes(rules.table, rules.settings.reading, rules.probes)
+            problems += [problem_of(outcome) for outcome in outcomes if not outcome.is_met]
+    summary: dict[str, int | str] = {
+        "files": len(read.files),
+        "routes": len(read.drafts),
+        "upstreams": len(read.upstreams),
+        "probes": len(read.probes),
+        "version": read.version,
+    }
+    return sorted(problems, key=lambda p: (p.severity != "error", p)), summary
+
+
+def _missing_keys(upstreams: Iterable[Upstream]) -> list[Problem]:
+    """Keys that are not there now: no error, since another machine or shell may have them."""
+    found = []
+    for upstream in upstreams:
+        where = (upstream.place.file, upstream.place.line, upstream.place.column)
+        name = upstream.api_key_env
+        if name and not os.environ.get(name):
+            message = f"upstream `{upstream.name}` has no key: {name} is not set"
+            remedy = f"export {name}=…, or its requests are refused"
+            found.append(Problem(*where, "warning", "key-not-set", message, remedy))
+        file = upstream.api_key_file
+        if file and not Path(file).expanduser().is_file():
+            message = f"upstream `{upstream.name}` has no key: {file} does not exist"
+            found.append(Problem(*where, "warning", "key-not-set", message, "create it"))
+    return found
+
+
+def _sentence(folder: Path, problems: list[Problem], summary: dict[str, int | str]) -> str:
+    errors = sum(p.severity == "error" for p in problems)
+    warnings = len(problems) - errors
+    state = f"{errors} error{'s' * (errors != 1)}" if errors else "ok"
+    if warnings:
+        state += f", {warnings} warning{'s' * (warnings != 1)}"
+    counts = ", ".join(f"{summary[k]} {k}" for k in ("files", "routes", "upstreams", "probes"))
+    return f"{folder}: {state} ({counts})"

@@ -1,0 +1,50 @@
+"""`turnout init DIR`: starter rules, commented, that work as they are; overwrites nothing."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+PROFILES = ("routing", "7b", "27b", "full")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Where to, and for which machine."""
+    parser.add_argument(
+        "folder", nargs="?", type=Path, metavar="DIR", help="folder to write (default: ./rules)"
+    )
+    parser.add_argument(
+        "--profile",
+        choices=PROFILES,
+        help="upstreams for a kind of machine, instead of the starter's",
+    )
+    parser.add_argument("--force", action="store_true", help="overwrite files that are there")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Write the files, all or none."""
+    from turnout_rules.starter import starter_files
+
+    folder: Path = args.folder or Path("rules")
+    files = starter_files()
+    if args.profile:
+        from turnout_sidecar.profiles import profile_upstreams
+
+        files["upstreams.yaml"] = profile_upstreams(args.profile)
+    there = [name for name in files if (folder / name).exists()]
+    if there and not args.force:
+        names = ", ".join(there)
+        print(f"turnout: {folder} holds {names} already; --force overwrites", file=sys.stderr)
+        return 1
+    try:
+        for name, text in files.items():
+            path = folder / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, "utf-8")
+    except OSError as error:
+        print(f"turnout: cannot write {error.filename}: {error.strerror}", file=sys.stderr)
+        return 1
+    print(f"wrote {', '.join(files)} to {folder}")
+    print(f"next: turnout check {folder}; turnout up --rules {folder}")
+    return 0
