@@ -1,0 +1,156 @@
+"""From a matching route to a target that can serve the request, or the reason why there is none.
+
+Weights, scripts, captures and capabilities meet here; nothing is sent and nothing is changed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+import msgspec
+
+from turnout_rules.capabilities import obstacle
+from turnout_rules.decision import BLOCK, PASS
+from turnout_rules.model import Route, Target
+from turnout_rules.patterns import compile_pattern
+from turnout_rules.targets import Targets, UnknownTarget
+from turnout_rules.weights import order_by_weight
+
+if TYPE_CHECKING:
+    from turnout_rules.request import Request
+
+_CAPTURE = re.compile(r"\{([1-9]|[A-Za-z_]\w*)\}")
+EMBEDDINGS = "embeddings"
+
+
+class Script(Protocol):
+    """A route's script; never raises."""
+
+    def choose(self, request: Request) -> str | None:
+        """A target's name, or None to leave it to the route's own targets."""
+
+
+class Choice(msgspec.Struct, frozen=True):
+    """Where a route sends a request."""
+
+    target: str
+    resolved: Target | None = None
+    """None for `pass` and `block`."""
+    fallback: tuple[str, ...] = ()
+    note: str = ""
+    """How it came to be, where the route alone does not tell: a script, a skipped target."""
+
+
+class Chooser:
+    """Chooses targets for a table's routes; holds no state but what it remembers of targets."""
+
+    __slots__ = ("_captures", "_scripts", "_targets")
+
+    def __init__(
+        self, routes: Sequence[Route], targets: Targets, scripts: Mapping[str, Script]
+    ) -> None:
+        """Compile the patterns whose captures fill targets."""
+        self._targets = targets
+        self._scripts = scripts
+        self._captures: dict[str, list[Any]] = {}
+        for route in routes:
+            patterns = (
+                [m[3:].strip() for m in route.when.model if m.startswith("re:")]
+                if (route.when)
+                else []
+            )
+            if patterns and any("{" in n for n in (*dict(route.targets), *route.fallback)):
+                self._captures[route.name] = [compile_pattern("(?i)" + p) for p in patterns]
+
+    def choose(self, route: Route, request: Request, *, is_named: bool = False) -> Choice | str:
+        """Where `route` sends `request`, or in words why it cannot.
+
+        `is_named`: the client asked for this very route, so an embeddings request may be moved.
+        """
+        note = ""
+        chosen = None
+        if route.script and (script := self._scripts.get(route.script)) is not None:
+            chosen = script.choose(request)
+            if chosen:
+                note = f"{route.script} chose {chosen}"
+        names = (chosen,) if chosen else self._own_targets(route, request)
+        if not names:
+            return f"{route.script} chose nothing" if route.script else "it has no target"
+        if names[0] in (PASS, BLOCK):
+            return Choice(names[0], note=note)
+        if bond := _bond(route, request, is_named):
+            return bond
+        return self._first_able(names, route, request, note)
+
+    def _own_targets(self, route: Route, request: Request) -> tuple[str, ...]:
+        if len(route.targets) == 1:
+            return (route.targets[0][0],)
+        if not route.targets:
+            return ()
+        return order_by_weight(route.targets, route.name, request.conversation)
+
+    def _first_able(
+        self, names: tuple[str, ...], route: Route, request: Request, note: str
+    ) -> Choice | str:
+        """The first target that can serve; the further ones of `fallback` that can, behind it."""
+        first: Target | None = None
+        obstacles: list[str] = []
+        behind: list[str] = []
+        count = len(names)
+        for at, name in enumerate(self._filled((*names, *route.fallback), route, request)):
+            if first is not None and at < count:
+                continue  # the other side of a split stands in, it is no fallback
+            if name in (PASS, BLOCK):
+                # The gateway has no origin to leave a request to: the list ends here.
+                if first is None:
+                    return Choice(name, note="; ".join(filter(None, (note, *obstacles))))
+                break
+            if isinstance(found := self._able(name, request), str):
+                obstacles.append(found)
+            elif first is None:
+                first = found
+            elif found.name != first.name and found.name not in behind:
+                behind.append(found.name)
+        if first is None:
+            return "; ".join(obstacles)
+        if obstacles:
+            note = "; ".join(filter(None, (note, *obstacles)))
+        return Choice(first.name, first, tuple(behind), note)
+
+    def _able(self, name: str, request: Request) -> Target | str:
+        try:
+            target = self._targets.resolve(name)
+        except UnknownTarget as error:
+            return str(error)
+        found = obstacle(request, target)
+        return f"{name}: {found}" if found else target
+
+    def _filled(self, names: tuple[str, ...], route: Route, request: Request) -> Iterator[str]:
+        """`names` with their captures filled from the request's model."""
+        patterns = self._captures.get(route.name)
+        if patterns is None:
+            yield from names
+            return
+        found = next((m for p in patterns if (m := p.search(request.model))), None)
+        for name in names:
+            yield _CAPTURE.sub(lambda part: _captured(found, part[1]), name)
+
+
+def _captured(found: Any, group: str) -> str:
+    if found is None:
+        return ""
+    try:
+        value: str | None = found.group(int(group) if group.isdigit() else group)
+    except (IndexError, KeyError, ValueError):
+        return ""
+    return value or ""
+
+
+def _bond(route: Route, request: Request, is_named: bool) -> str:
+    if request.endpoint == EMBEDDINGS and not is_named:
+        when = route.when
+        if when is None or EMBEDDINGS not in when.endpoint:
+            return "embeddings move only by a rule whose `when.endpoint` names them"
+    return f"bound to its origin: {bound}" if (bound := request.bound) else ""
