@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -26,11 +25,9 @@ from turnout_rules.schema import RouteDraft, read_routes
 from turnout_rules.scripts import Script, load_script
 from turnout_rules.settings import Settings
 from turnout_rules.settings_loading import SETTINGS_TOP_KEYS, SettingsDraft
+from turnout_rules.table import Table, build_table
 from turnout_rules.upstream_schema import read_upstreams
 from turnout_rules.yaml_source import parse
-
-if TYPE_CHECKING:
-    from turnout_rules.table import Table
 
 ROUTING_TOP_KEYS = ("routes", "upstreams", "probes")
 TOP_KEYS = (*ROUTING_TOP_KEYS, *SETTINGS_TOP_KEYS)
@@ -95,18 +92,21 @@ class Folder:
 
 def load_rules(folder: Path) -> Rules:
     """Load a rules folder; raises RulesError with everything that is wrong with it."""
-    from turnout_rules.table import build_table
-
     with _no_collections():
-        read = read_folder(folder).checked()
-        settings = read.settings
-        table = build_table(
-            read.routes,
-            read.upstreams,
-            version=read.version,
-            scripts=read.scripts,
-            observe=settings.observe,
-        )
+        return build_rules(read_folder(folder))
+
+
+def build_rules(read: Folder) -> Rules:
+    """The rules of a folder that was read; raises RulesError with all its problems."""
+    read.checked()
+    settings = read.settings
+    table = build_table(
+        read.routes,
+        read.upstreams,
+        version=read.version,
+        scripts=read.scripts,
+        observe=settings.observe,
+    )
     return Rules(
         table=table,
         settings=settings,

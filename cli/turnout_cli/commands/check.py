@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from turnout_rules.model import Upstream
+from turnout_rules.model import Route, Upstream
 from turnout_rules.problems import Problem, RulesError
 
 
@@ -54,15 +54,16 @@ def run(args: argparse.Namespace) -> int:
 
 def check(folder: Path) -> tuple[list[Problem], dict[str, int | str]]:
     """All problems, errors first, and the figures of the summary."""
-    from turnout_rules.loading import load_rules, read_folder
+    from turnout_rules.loading import build_rules, read_folder
     from turnout_rules.probes import problem_of, run_probes
 
     read = read_folder(folder)
     problems = list(read.problems)
     if not any(p.severity == "error" for p in problems):
-        problems += _missing_keys(read.upstreams.values())
+        used = {target.partition("/")[0] for route in read.routes for target in _targets(route)}
+        problems += _missing_keys(u for name, u in read.upstreams.items() if name in used)
         try:
-            rules = load_rules(folder)
+            rules = build_rules(read)
         except RulesError as error:
             problems += [p for p in error.problems if p not in problems]
         else:
@@ -76,6 +77,10 @@ def check(folder: Path) -> tuple[list[Problem], dict[str, int | str]]:
         "version": read.version,
     }
     return sorted(problems, key=lambda p: (p.severity != "error", p)), summary
+
+
+def _targets(route: Route) -> tuple[str, ...]:
+    return (*(target for target, _ in route.targets), *route.fallback)
 
 
 def _missing_keys(upstreams: Iterable[Upstream]) -> list[Problem]:
