@@ -12,7 +12,8 @@ import time
 
 import msgspec
 
-from turnout_rules.decision import Decision, Verdict
+from turnout_rules.capabilities import obstacle
+from turnout_rules.decision import BLOCK, PASS, Decision, Verdict
 from turnout_rules.request import Request
 from turnout_sidecar.classifiers.base import Classifier
 from turnout_sidecar.decision_log import DecisionLog
@@ -20,6 +21,7 @@ from turnout_sidecar.live_rules import LiveRules, Snapshot
 from turnout_sidecar.metrics import Metrics
 
 log = logging.getLogger(__name__)
+AUTO_MODEL = "turnout/auto"
 
 
 class Decider:
@@ -40,15 +42,15 @@ class Decider:
         """The decision under `snapshot`; a sticky one follows an earlier decision of its turn."""
         started = time.perf_counter_ns()
         now = asyncio.get_running_loop().time()
-        if is_sticky and (kept := self._live.turns.recall(request, now)) is not None:
-            return self._finished(kept, started, request, snapshot, source)
+        if is_sticky and (kept := self._remembered(request, snapshot, now)) is not None:
+            return self._finished(kept, started, source)
         decision = snapshot.table.decide(request)
         if decision.wants_classifier:
-            verdict = await self.classify(request.text, snapshot)
+            verdict = await self._verdict(request, snapshot)
             decision = snapshot.table.settle(request, decision, verdict)
         if is_sticky and snapshot is self._live.current:
             self._live.turns.remember(request, decision, now)
-        decision = self._finished(decision, started, request, snapshot, source)
+        decision = self._finished(decision, started, source)
         if self._log is not None:
             self._log.record(request.text, decision, version=snapshot.table.version, source=source)
         return decision
@@ -74,9 +76,33 @@ class Decider:
         self._metrics.classifications.labels("accepted" if verdict.is_accepted else "unsure").inc()
         return verdict
 
-    def _finished(
-        self, decision: Decision, started: int, request: Request, snapshot: Snapshot, source: str
-    ) -> Decision:
+    async def _verdict(self, request: Request, snapshot: Snapshot) -> Verdict | None:
+        """None when nobody was asked; a verdict of a newer table is no use to an older one."""
+        if snapshot.settings.classifier.kind == "off" or not request.text.strip():
+            return None
+        if not snapshot.table.semantic_routes:
+            return None
+        verdict = await self.classify(request.text, snapshot)
+        if verdict.route is not None and snapshot.table.route(verdict.route) is None:
+            return Verdict(route=None, reason="the rules changed while the classifier was asked")
+        return verdict
+
+    def _remembered(self, request: Request, snapshot: Snapshot, now: float) -> Decision | None:
+        """The decision of the same turn, unless the client names a route or it cannot serve."""
+        names_its_route = (
+            (request.model.startswith("turnout/") and request.model != AUTO_MODEL)
+            or "x-turnout-route" in request.headers
+            or bool(request.bound)
+        )
+        if names_its_route or snapshot is not self._live.current:
+            return None
+        decision = self._live.turns.recall(request, now)
+        if decision is None or decision.target in (PASS, BLOCK):
+            return decision
+        target = snapshot.table.resolve(decision.target)
+        return None if obstacle(request, target) else decision
+
+    def _finished(self, decision: Decision, started: int, source: str) -> Decision:
         elapsed_us = (time.perf_counter_ns() - started) / 1000
         self._metrics.decisions.labels(decision.route or "", decision.layer, source).inc()
         self._metrics.decision_seconds.labels(decision.layer).observe(elapsed_us / 1e6)

@@ -156,13 +156,13 @@ class Forwarder:
             raise
 
     async def _open(self, errand: Errand, stack: AsyncExitStack) -> Exchange:
-        lease = await self._lease(errand, stack)
-        target = _at(errand.target, lease)
-        rewritten = rewrite(errand.request, target, errand.route)
         try:
             headers = errand.keyring.outgoing(errand.headers, errand.target, errand.route)
         except MissingKey as error:
             raise Failed(_keyless(errand.target, str(error))) from error
+        lease = await self._lease(errand, stack)
+        target = _at(errand.target, lease)
+        rewritten = rewrite(errand.request, target, errand.route)
         url = _origin(target) + rewritten.path
         try:
             async with asyncio.timeout(errand.first_byte_s):

@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import time
 from typing import Any
-from urllib.parse import quote
 
 from aiohttp import web
 
@@ -123,7 +122,7 @@ class Gateway:
             await response.write(sse_error(journey.request.endpoint, failure, _route(journey)))
             return response
         else:
-            await response.write(f": served by {_ascii(exchange.target.name)}\n\n".encode())
+            await response.write(f": served by {_printable(exchange.target.name)}\n\n".encode())
         try:
             async for chunk in exchange.chunks():
                 await response.write(chunk)
@@ -195,9 +194,9 @@ def _response(journey: Journey, exchange: Exchange) -> web.StreamResponse:
     if exchange.content_length is not None:
         response.content_length = exchange.content_length
     response.headers.update(_decision_headers(journey, is_final=True))
-    response.headers["x-turnout-target"] = _ascii(exchange.target.name)
+    response.headers["x-turnout-target"] = _printable(exchange.target.name)
     if exchange.adjustments:
-        response.headers["x-turnout-adjustments"] = _ascii(", ".join(exchange.adjustments))
+        response.headers["x-turnout-adjustments"] = _printable(", ".join(exchange.adjustments))
     return response
 
 
@@ -235,19 +234,19 @@ async def _swallowed(exchange: Exchange) -> Failure:
 def _decision_headers(journey: Journey, *, is_final: bool = False) -> dict[str, str]:
     decision = journey.decision
     headers = {
-        "x-turnout-target": _ascii(decision.target),
+        "x-turnout-target": _printable(decision.target),
         "x-turnout-layer": decision.layer,
         "x-turnout-decision-us": str(round(decision.elapsed_us)),
     }
     if decision.route:
-        headers["x-turnout-route"] = _ascii(decision.route)
+        headers["x-turnout-route"] = _printable(decision.route)
     if is_final and len(journey.attempts) > 1:
         headers["x-turnout-attempts"] = _attempts(journey)
     return headers
 
 
 def _attempts(journey: Journey) -> str:
-    return _ascii(", ".join(journey.attempts))[:_MAX_HEADER_CHARS]
+    return _printable(", ".join(journey.attempts))[:_MAX_HEADER_CHARS]
 
 
 def _route(journey: Journey) -> str | None:
@@ -258,9 +257,9 @@ def _note(client: WaitingClient, waiting: Any) -> None:
     client.note = str(getattr(waiting, "message", "") or "waiting for the model")
 
 
-def _ascii(value: str) -> str:
-    """Names may be in any script; header values are percent-encoded where they must be."""
-    return quote(value, safe=" !#$&'()*+,/:;=?@[]<>|{}^`~\"")
+def _printable(value: str) -> str:
+    """Names may be in any script (they go as UTF-8); line breaks may not."""
+    return "".join(c if c.isprintable() else "?" for c in value)
 
 
 def plain_error(status: int, code: str, message: str) -> web.Response:
