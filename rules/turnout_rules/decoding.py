@@ -19,6 +19,8 @@ _zstd: Any = importlib.import_module(
 
 # A body of thousands of tiny frames is no client's work; each costs a decoder and a copy.
 _MAX_FRAMES = 64
+# Encoders use windows of 8 MiB for small bodies too.
+_MIN_WINDOW_LOG = 23
 _MAX_WINDOW_LOG = 27
 
 
@@ -82,7 +84,7 @@ def _inflate(body: bytes, limit: int, window_bits: int) -> tuple[bytes, bytes]:
 
 
 def _zstandard(body: bytes, limit: int) -> bytes:
-    window_log = max(10, min(_MAX_WINDOW_LOG, limit.bit_length()))
+    window_log = max(_MIN_WINDOW_LOG, min(_MAX_WINDOW_LOG, limit.bit_length()))
     options = {_zstd.DecompressionParameter.window_log_max: window_log}
     parts: list[bytes] = []
     size = 0

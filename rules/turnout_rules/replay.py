@@ -1,7 +1,7 @@
 """Decides recorded requests without sending them: what would go where, and what would change.
 
-Pure: takes lines and a table, gives values. The classifier is not asked, so what no rule decides takes
-the default route here.
+Pure: takes lines and a table, gives values. The classifier is not asked, so what no rule decides
+takes the default route here.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def _replay_one(
     # The recording holds the body as text: whatever encoded it once is undone already.
     headers = {k.lower(): v for k, v in recorded.headers.items()}
     headers.pop("content-encoding", None)
-    seen = {"line": number, "method": recorded.method, "uri": recorded.uri}
+    seen: dict[str, Any] = {"line": number, "method": recorded.method, "uri": recorded.uri}
     try:
         request = reader.read(
             method=recorded.method, path=path, headers=headers, body=body, host=host
@@ -102,7 +102,7 @@ def _replay_one(
 def _outcome(
     seen: Mapping[str, Any], request: Request, decision: Decision, table: Table
 ) -> Replayed:
-    facts = {
+    facts: dict[str, Any] = {
         **seen,
         "endpoint": request.endpoint,
         "model": request.model,
