@@ -51,6 +51,13 @@ class _Findings:
     def __init__(self) -> None:
         self.problems: list[Problem] = []
         self.suggestions_left = MAX_SUGGESTIONS
+        self.words: dict[str, str] = {}
+        """Entry to normalised entry: each is looked at more than once."""
+
+    def normalised(self, entry: str) -> str:
+        if (word := self.words.get(entry)) is None:
+            word = self.words[entry] = normalise(entry)
+        return word
 
     def add(
         self, place: Place, severity: Severity, code: str, message: str, remedy: str = ""
@@ -183,7 +190,7 @@ def _compiled(pattern: str) -> Any:
 
 
 def _keyword(findings: _Findings, place: Place, entry: str) -> None:
-    word = normalise(entry.removeprefix("prefix:").strip("*"))
+    word = findings.normalised(entry).removeprefix("prefix:").strip("* ")
     if not word:
         message = f"`{entry}` is empty after normalisation and would never match"
         findings.error(place, "empty-keyword", message, "write a letter, digit or symbol")
@@ -262,7 +269,7 @@ def _shadows(findings: _Findings, ordered: Sequence[RouteDraft]) -> None:
         match = draft.route.match
         if match is None or match.on != "human" or draft.route.is_catch_all:
             continue
-        entries = list(_normalised(match))
+        entries = list(_normalised(findings, match))
         winners = [_taker(taken, word) for _, word in entries]
         if entries and all(w is not None for w in winners):
             _shadowed(findings, draft, [w for w in winners if w is not None])
@@ -273,10 +280,10 @@ def _shadows(findings: _Findings, ordered: Sequence[RouteDraft]) -> None:
                 taken.setdefault(word, draft)
 
 
-def _normalised(match: Match) -> Iterator[tuple[str, str]]:
+def _normalised(findings: _Findings, match: Match) -> Iterator[tuple[str, str]]:
     for entry in match.any:
         if entry != ".*":
-            yield entry, entry if entry.startswith("re:") else normalise(entry)
+            yield entry, entry if entry.startswith("re:") else findings.normalised(entry)
 
 
 def _taker(taken: Mapping[str, RouteDraft], word: str) -> RouteDraft | None:

@@ -43,6 +43,7 @@ _NAME_REMEDY = (
     "other languages go into `description`"
 )
 _RESERVED = ("auto", PASS, BLOCK)
+_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f]")
 _HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 _UNSAFE_HEADERS = {
     "host",
@@ -82,11 +83,10 @@ def _entry(doc: Document, node: Node, entry: str, what: str) -> bool:
     if len(entry) > MAX_ENTRY_CHARS:
         doc.error(node, "bad-value", f"an entry of {what} is longer than {MAX_ENTRY_CHARS} chars")
         return False
-    for prefix in ("re:", "prefix:"):
-        if entry.startswith(prefix) and not entry[len(prefix) :].strip():
-            doc.error(node, "empty-value", f"`{prefix}` without anything after it")
-            return False
-    if any((ch < " " and ch not in "\t\n") or ch == "\x7f" for ch in entry):
+    if entry.startswith(("re:", "prefix:")) and not entry.partition(":")[2].strip():
+        doc.error(node, "empty-value", f"`{entry}` without anything after it")
+        return False
+    if _CONTROL.search(entry):
         remedy = "in double quotes \\b is a backspace: use single quotes, or none"
         doc.error(node, "control-character", "a control character in a match entry", remedy)
         return False
