@@ -1,0 +1,57 @@
+"""What the planner, the machine probe and the diagnosis say, in the terms the supervisor uses.
+
+The only module of this room that knows their values; all of it blocks and runs in a thread.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import psutil
+
+from turnout_rules.model import Target
+from turnout_sidecar.memory import Host
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Need:
+    """What a backend will hold, and where."""
+
+    total_bytes: int = 0
+    device: str = "cpu"
+    advice: str = ""
+    """Which setting makes it smaller."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cause:
+    """Why an engine died."""
+
+    kind: str
+    message: str
+    remedy: str = ""
+    retry_settings: Mapping[str, Any] = field(default_factory=dict)
+
+
+def look(machine: Any) -> Host:
+    """One look at the machine through the probe."""
+    memory = psutil.virtual_memory()
+    return Host(ram_total=memory.total, ram_available=memory.available)
+
+
+def need_of(target: Target, machine: Any) -> Need:
+    """What `target` needs; an unreadable model counts as nothing, its engine will say why."""
+    return Need()
+
+
+def cause_of(reason: str, code: int | None, lines: Sequence[str]) -> Cause:
+    """The diagnosis of an unasked end."""
+    text = "\n".join(lines).lower()
+    if "out of memory" in text:
+        return Cause(kind="out_of_memory", message="out of memory")
+    return Cause(kind=reason, message=f"the engine ended ({reason}, exit code {code})")

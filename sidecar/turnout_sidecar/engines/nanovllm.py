@@ -1,0 +1,49 @@
+"""nano-vllm: a library without a server; ours is started in the environment that has it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from turnout_rules.model import Target
+from turnout_sidecar.engines.base import (
+    CannotLaunch,
+    Engine,
+    Launch,
+    Metrics,
+    Place,
+    context_of,
+    model_file,
+)
+from turnout_sidecar.engines.vllm import DEFAULT_GPU_SHARE
+
+_RUNNER = Path(__file__).parent.parent / "runners" / "nanovllm.py"
+
+
+class NanoVllmEngine(Engine):
+    """CUDA only, Qwen3 only."""
+
+    name = "nanovllm"
+    uses_gpu = True
+    metrics = Metrics(
+        running=("nanovllm:requests_running",), waiting=("nanovllm:requests_waiting",)
+    )
+
+    def launch(self, target: Target, place: Place) -> Launch:
+        """The runner is one file without our packages, so that any environment can run it."""
+        model = target.model
+        if not model.python:
+            raise CannotLaunch(
+                f"{target.name}: set `python:` to the interpreter of the environment "
+                "in which nano-vllm is installed"
+            )
+        share = model.gpu_memory_utilization or DEFAULT_GPU_SHARE
+        command = (model.python, str(_RUNNER), "--model", model_file(model))
+        command += ("--host", "127.0.0.1", "--port", str(place.port))
+        command += ("--served-model-name", self.served_name(target))
+        command += ("--max-num-seqs", str(self.seats(target)))
+        command += ("--max-model-len", str(context_of(model)))
+        command += ("--gpu-memory-utilization", f"{share:g}")
+        env = {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}
+        if place.device.startswith("gpu"):
+            env["CUDA_VISIBLE_DEVICES"] = place.device.removeprefix("gpu")
+        return Launch(command=command + model.args, env=env | model.env)
