@@ -8,7 +8,7 @@ are few and are looked at in order.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from heapq import merge
 from typing import TYPE_CHECKING
 
@@ -22,6 +22,9 @@ from turnout_rules.when import Demands
 
 if TYPE_CHECKING:
     from turnout_rules.request import Request
+
+# Up to so many rows that are always looked at, sorting all is cheaper than merging lazily.
+_FEW = 32
 
 
 class Row(msgspec.Struct, frozen=True):
@@ -96,7 +99,12 @@ class Rows:
             if (hit := filed.get(number)) is not None:
                 orders.update(hit)
         rows = self.all
-        for order in merge(sorted(orders), self._always) if orders else self._always:
+        always: Iterable[int] = self._always
+        if orders and len(self._always) <= _FEW:
+            always = sorted(orders.union(always))
+        elif orders:
+            always = merge(sorted(orders), always)
+        for order in always:
             row = rows[order]
             if row.holds(found, request):
                 yield row

@@ -11,12 +11,13 @@ import unicodedata
 from functools import cache
 
 # Characters that show nothing and split words: soft hyphen, joiners, direction marks, variation
-# selectors, tags. Lone surrogates cannot be encoded, so no pattern could look at them either.
+# selectors of emoji, tags. Lone surrogates cannot be encoded, so no pattern could see them either.
+# All but the first three are unprintable to Python, which is what makes the quick look possible.
+_VS16, _VS15, _JOINER = "\ufe0f", "\ufe0e", "\u034f"
 _INVISIBLE = re.compile(
-    "[\u00ad\u034f\u061c\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufe00-\ufe0f\ufeff"
-    "\ud800-\udfff\ufff0-\ufff8\U000e0000-\U000e0fff]"
+    "[\ufe0e\ufe0f\u034f\u00ad\u061c\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufeff"
+    "\ud800-\udfff\ufff0-\ufffb\U000e0001-\U000e007f]"
 )
-_find_invisible = _INVISIBLE.search
 # What most texts need NFKC for. `replace` on an absent character is nearly free; one of them left
 # over sends the whole text through NFKC's slow path.
 _COMMON_WIDTHS = tuple(
@@ -28,15 +29,19 @@ _is_normal_form = unicodedata.is_normalized
 
 def normalise(text: str) -> str:
     """The form in which texts and patterns are compared; applying it twice changes nothing."""
-    if text.isascii():
-        return " ".join(text.lower().split())
-    if _find_invisible(text):
-        text = _INVISIBLE.sub("", text)
-    text = _nfkc(text)
-    folded = text.casefold()
-    if folded != text:
-        folded = _normal_form("NFKC", folded)
-    return " ".join(folded.split())
+    is_ascii = text.isascii()
+    is_plain = text.isprintable()
+    if not is_ascii:
+        if not is_plain or _VS16 in text or _VS15 in text or _JOINER in text:
+            text = _INVISIBLE.sub("", text)
+        text = _nfkc(text)
+        folded = text.casefold()
+        text = _normal_form("NFKC", folded) if folded != text else text
+    else:
+        text = text.lower()
+    if is_plain and "  " not in text:
+        return text.strip()
+    return " ".join(text.split())
 
 
 def _nfkc(text: str) -> str:
