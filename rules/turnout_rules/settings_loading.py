@@ -62,7 +62,7 @@ PROXY_KEYS: dict[str, Key] = {
     "port": Key(_PORT, "HTTPS_PROXY listener; 0: any free port"),
     "base_url_port": Key(_PORT, "listener for tools with a base-URL setting"),
     "web_port": Key(_PORT, "mitmweb's port"),
-    "auth": Key(Text(), "environment variable with user:password"),
+    "auth": Key(UPSTREAM_KEYS["api_key_env"].kind, "environment variable with user:password"),
     "intercept": Key(Texts(check=_is_host_glob), "hosts whose TLS is opened; *. takes subdomains"),
     "origin": Key(UPSTREAM_KEYS["base_url"].kind, "where OpenAI requests to base_url_port go"),
     "anthropic_origin": Key(UPSTREAM_KEYS["base_url"].kind, "the same for Anthropic requests"),

@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 
 import pytest
+
 from language_folders import codes, read_routes_text, spots
 
 ROUTES = [
@@ -192,7 +193,9 @@ ROUTES = [
 ]
 
 
-@pytest.mark.parametrize(("routes", "expected"), [r[1:] for r in ROUTES], ids=[r[0] for r in ROUTES])
+@pytest.mark.parametrize(
+    ("routes", "expected"), [r[1:] for r in ROUTES], ids=[r[0] for r in ROUTES]
+)
 def test_lint_finds(tmp_path: Path, routes: str, expected: list[str]) -> None:
     found = read_routes_text(tmp_path, routes).problems
     assert sorted(f"{p.line} {p.code}" for p in found) == sorted(expected)

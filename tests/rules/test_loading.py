@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from language_folders import UPSTREAMS, codes, read_routes_text, write_folder
 
+from language_folders import UPSTREAMS, codes, read_routes_text, write_folder
 from turnout_rules.loading import find_rules_folder, load_rules, read_folder
 from turnout_rules.problems import RulesError
 from turnout_rules.request import Request

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from language_folders import UPSTREAMS, codes, read_routes_text, write_folder
 
+from language_folders import UPSTREAMS, codes, read_routes_text, write_folder
 from turnout_rules.loading import load_rules
 from turnout_rules.probes import Outcome, problem_of, run_probes
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from language_folders import UPSTREAMS, codes, read_routes_text, spots
 
+from language_folders import UPSTREAMS, codes, read_routes_text, spots
 from turnout_rules.model import Match, Place, Span
 from turnout_rules.problems import Problem
 
@@ -71,7 +71,9 @@ def test_every_key_of_a_route_is_read(tmp_path: Path) -> None:
 
 
 def test_yaml_words_and_numbers_are_keywords_as_they_are_written(tmp_path: Path) -> None:
-    text = "routes:\n- {name: r, match: [on, yes, 404, 1.50, 0x1F, 2024-01-01, C#], target: api/m}\n"
+    text = (
+        "routes:\n- {name: r, match: [on, yes, 404, 1.50, 0x1F, 2024-01-01, C#], target: api/m}\n"
+    )
     read = read_routes_text(tmp_path, text)
     assert read.problems == []
     match = read.routes[0].match

@@ -15,10 +15,14 @@ from turnout_rules.request import Request
 from turnout_rules.scripts import Script, load_script
 
 
-def load(tmp_path: Path, source: str, budget_ms: float = 2.0) -> tuple[Script | None, list[Problem]]:
+def load(
+    tmp_path: Path, source: str, budget_ms: float = 2.0
+) -> tuple[Script | None, list[Problem]]:
     (tmp_path / "pick.py").write_text(source, "utf-8")
     problems: list[Problem] = []
-    return load_script(tmp_path, "pick.py", Place("routes.yaml", 3, 5), problems, budget_ms), problems
+    return load_script(
+        tmp_path, "pick.py", Place("routes.yaml", 3, 5), problems, budget_ms
+    ), problems
 
 
 def script(tmp_path: Path, body: str, budget_ms: float = 2.0) -> Script:
@@ -114,7 +118,9 @@ def test_a_script_that_keeps_overrunning_is_switched_off(tmp_path: Path) -> None
 
 
 def test_rare_overruns_are_forgiven(tmp_path: Path) -> None:
-    body = "    import time\n    time.sleep(0.02 if request.text == 'slow' else 0)\n    return 'api/x'"
+    body = (
+        "    import time\n    time.sleep(0.02 if request.text == 'slow' else 0)\n    return 'api/x'"
+    )
     chosen = script(tmp_path, body, budget_ms=15.0)
     slow = Request.from_text("slow")
     for _ in range(8):

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from language_folders import UPSTREAMS, write_folder
 
+from language_folders import UPSTREAMS, write_folder
 from turnout_rules.loading import Rules, load_rules
 from turnout_rules.problems import RulesError
 from turnout_rules.request import Request
@@ -157,7 +157,11 @@ def test_failing_probes_keep_the_old_rules_and_say_which(folder: Path) -> None:
     (error,) = clock.results()
     assert isinstance(error, RulesError)
     (problem,) = error.problems
-    assert (Path(problem.file).name, problem.line, problem.code) == ("probes.yaml", 2, "probe-failed")
+    assert (Path(problem.file).name, problem.line, problem.code) == (
+        "probes.yaml",
+        2,
+        "probe-failed",
+    )
     assert "target is api/second, not api/one" in problem.message
 
 

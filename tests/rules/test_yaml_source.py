@@ -98,7 +98,11 @@ def test_ordinary_anchors_are_fine() -> None:
 
 
 @settings(max_examples=300, deadline=None)
-@given(st.one_of(st.binary(max_size=200), st.text(max_size=200).map(lambda t: t.encode("utf-8", "replace"))))
+@given(
+    st.one_of(
+        st.binary(max_size=200), st.text(max_size=200).map(lambda t: t.encode("utf-8", "replace"))
+    )
+)
 def test_no_bytes_raise(data: bytes) -> None:
     problems: list[Problem] = []
     root = parse("f.yaml", data, problems)
