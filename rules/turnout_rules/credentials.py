@@ -67,17 +67,20 @@ class Keyring:
         """The headers for `target`: what may cross, its key, the upstream's and route's own."""
         upstream = target.upstream
         kept = _crossing(headers)
-        own = {**upstream.headers, **(route.headers if route is not None else {})}
-        own_names = {name.lower() for name in own}
+        # By lower-case name: the route's outrank the upstream's however they are spelt.
+        own = {name.lower(): (name, value) for name, value in upstream.headers.items()}
+        if route is not None:
+            own |= {name.lower(): (name, value) for name, value in route.headers.items()}
+        own_names = own.keys()
         result = [(name, value) for name, value in kept if name.lower() not in own_names]
         speaks_anthropic = any(name.lower() == "anthropic-version" for name, _ in kept)
         key = self._key_for(upstream)
         if key.value:
             credentials = _credentials(upstream, key.value, speaks_anthropic=speaks_anthropic)
             result += [pair for pair in credentials if pair[0] not in own_names]
-        elif own_names.isdisjoint(_AUTH_HEADERS) and (trouble := _trouble(upstream, key)):
+        elif _AUTH_HEADERS.isdisjoint(own_names) and (trouble := _trouble(upstream, key)):
             raise MissingKey(upstream.name, trouble)
-        return [*result, *own.items()]
+        return [*result, *own.values()]
 
     def _key_for(self, upstream: Upstream) -> _Key:
         key = self._keys.get(upstream.name)
