@@ -26,7 +26,7 @@ class BackendApi:
         """Stateless but for the backends."""
         self._backends = backends
 
-    async def list(self, http: web.Request) -> web.StreamResponse:
+    async def list_all(self, http: web.Request) -> web.StreamResponse:
         """`GET /backends`."""
         return web.json_response({"backends": backend_rows(self._backends)})
 

@@ -9,16 +9,19 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from turnout_rules.capabilities import obstacle
 from turnout_rules.decision import BLOCK, PASS, Decision, Verdict
 from turnout_rules.request import Request
-from turnout_sidecar.classifiers.base import Classifier
 from turnout_sidecar.decision_log import DecisionLog
 from turnout_sidecar.live_rules import LiveRules, Snapshot
 from turnout_sidecar.metrics import Metrics
+
+if TYPE_CHECKING:
+    from turnout_sidecar.classifiers.base import Classifier
 
 log = logging.getLogger(__name__)
 AUTO_MODEL = "turnout/auto"

@@ -26,10 +26,10 @@ class Question(msgspec.Struct, frozen=True):
 
     text: str | None = None
     messages: list[Any] | None = None
-    body: msgspec.Raw | None = None
+    body: msgspec.Raw = msgspec.Raw()
     path: str = ""
     headers: dict[str, str] = {}
-    model: str = ""
+    model: str = "turnout/auto"
     only: str = ""
 
 
@@ -124,16 +124,14 @@ class RouteApi:
 
 def _asked(question: Question, snapshot: Snapshot, peer: str) -> Request:
     """The request a question stands for; raises `ValueError` or `Unreadable`."""
-    given = [v is not None for v in (question.text, question.messages, question.body)]
+    body = bytes(question.body)
+    given = [question.text is not None, question.messages is not None, bool(body)]
     if sum(given) != 1:
         raise ValueError("exactly one of text, messages and body is needed")
     if question.text is not None:
         return Request.from_text(question.text, model=question.model)
     if question.messages is not None:
-        value = {"model": question.model, "messages": question.messages}
-        body = msgspec.json.encode(value)
-    else:
-        body = bytes(question.body or b"")
+        body = msgspec.json.encode({"model": question.model, "messages": question.messages})
     return snapshot.reader.read(
         method="POST",
         path=question.path or "/v1/chat/completions",

@@ -10,13 +10,12 @@ import asyncio
 import contextlib
 import logging
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from turnout_rules.folders import data_folder, runtime_folder
 from turnout_sidecar.backends import Backends
 from turnout_sidecar.batches.runner import BatchRunner
 from turnout_sidecar.batches.store import BatchStore
-from turnout_sidecar.classifiers.base import Classifier
 from turnout_sidecar.deciding import Decider
 from turnout_sidecar.decision_log import DecisionLog
 from turnout_sidecar.dispatching import Dispatcher
@@ -26,6 +25,9 @@ from turnout_sidecar.intake import Intake
 from turnout_sidecar.live_rules import LiveRules, Snapshot
 from turnout_sidecar.machine import MachineProbe
 from turnout_sidecar.metrics import Metrics
+
+if TYPE_CHECKING:
+    from turnout_sidecar.classifiers.base import Classifier
 
 log = logging.getLogger(__name__)
 
@@ -132,20 +134,21 @@ class Service:
             from turnout_sidecar.classifiers import build_classifier
 
             self.decider.classifier_problem = "starting"
-            self._classifier = await asyncio.to_thread(build_classifier, settings)
-            await self._classifier.prepare(self.live.current.table)
+            classifier = await asyncio.to_thread(build_classifier, settings)
+            self._classifier = classifier
+            await classifier.prepare(self.live.current.table)
         except Exception as error:
             self.decider.classifier_problem = f"{type(error).__name__}: {error}"
             log.warning("the classifier is off: %s", self.decider.classifier_problem)
             return
         finally:
             self.is_classifier_coming = False
-        self.decider.classifier = self._classifier
+        self.decider.classifier = classifier
         while True:
             await self._has_new_table.wait()
             self._has_new_table.clear()
             try:
-                await self._classifier.prepare(self.live.current.table)
+                await classifier.prepare(self.live.current.table)
                 self.is_classifier_broken = False
             except Exception:
                 self.is_classifier_broken = True

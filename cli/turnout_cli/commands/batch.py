@@ -121,9 +121,10 @@ def _list(gateway: _Gateway, args: argparse.Namespace) -> int:
         print(json.dumps(batches, ensure_ascii=False))
         return 0
     from rich.console import Console
-    from rich.table import Table
+    from rich.table import Column, Table
 
-    table = Table("batch", "status", "done", "failed", "of", "endpoint", "created", box=None)
+    names = Column("batch", no_wrap=True, min_width=30)
+    table = Table(names, "status", "done", "failed", "of", "endpoint", "created", box=None)
     for batch in batches:
         counts = batch["request_counts"]
         created = time.strftime("%Y-%m-%d %H:%M", time.localtime(batch["created_at"]))

@@ -70,7 +70,7 @@ class BatchesApi:
             return _missing(http)
         return web.json_response(await store.run(store.to_json, batch))
 
-    async def list(self, http: web.Request) -> web.StreamResponse:
+    async def list_all(self, http: web.Request) -> web.StreamResponse:
         """`GET /v1/batches`."""
         return page(http, await self._store.run(self._rows))
 

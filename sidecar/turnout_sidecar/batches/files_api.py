@@ -58,7 +58,7 @@ class FilesApi:
             await asyncio.to_thread(path.unlink, missing_ok=True)
         return web.json_response(stored.to_json())
 
-    async def list(self, http: web.Request) -> web.StreamResponse:
+    async def list_all(self, http: web.Request) -> web.StreamResponse:
         """`GET /v1/files`."""
         files = await self._store.run(self._store.files, http.query.get("purpose"))
         return page(http, [file.to_json() for file in files])

@@ -29,7 +29,7 @@ MAX_PAUSE_S = 60.0
 ROOM_TIMEOUT_S = 600.0
 IDLE_S = 5.0
 MAX_RESULT_BYTES = 64 * 1024 * 1024
-_NO_ROOM = (408, 429, 503)
+_NO_ROOM = (408, 429, 503, 504)
 _HEADERS = [
     ("content-type", "application/json"),
     ("x-turnout-priority", "batch"),
@@ -175,8 +175,7 @@ class BatchRunner:
             )
         except Refusal as refused:
             failure = refused.failure
-            body = failure.payload("chat", refused.route)
-            return Outcome(status=failure.status, body=body)
+            return Outcome(status=failure.status, body=failure.payload("chat", refused.route))
         journey.client = job.batch_id
         journey.room_timeout_s = ROOM_TIMEOUT_S
         try:
