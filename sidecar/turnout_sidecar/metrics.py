@@ -6,6 +6,9 @@ client-chosen names: a model name that a client made up is counted under its ups
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+from typing import Any
+
 from prometheus_client import (
     CollectorRegistry,
     Counter,
@@ -20,6 +23,15 @@ from turnout_rules.model import Target
 
 _DECISION_BUCKETS = (1e-5, 2.5e-5, 5e-5, 1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 1e-2, 5e-2, 0.4, 1)
 _WAIT_BUCKETS = (0.005, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
+_BACKEND_FACTS = {
+    "running": "Requests a local engine works on",
+    "waiting": "Requests that wait for a local engine",
+    "seats": "Requests a local engine may work on at once",
+    "need_bytes": "Memory a local engine was planned to need",
+    "rss_bytes": "Host memory a local engine holds",
+    "starts": "Starts of a local engine",
+    "crashes": "Unasked ends of a local engine",
+}
 
 
 class Metrics:
@@ -117,9 +129,24 @@ class Metrics:
             ["backend", "state"],
             registry=registry,
         )
+        self.backend_facts = {
+            name: Gauge(f"turnout_backend_{name}", words, ["backend"], registry=registry)
+            for name, words in _BACKEND_FACTS.items()
+        }
         self.batch_requests = Counter(
             "turnout_batch_requests", "Batch requests finished", ["outcome"], registry=registry
         )
+
+    def show_backends(self, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Set the engines' gauges to `Backends.status()` as rows; engines that are gone vanish."""
+        self.backends.clear()
+        for gauge in self.backend_facts.values():
+            gauge.clear()
+        for row in rows:
+            name = str(row["name"])
+            self.backends.labels(name, str(row.get("state", ""))).set(1)
+            for fact, gauge in self.backend_facts.items():
+                gauge.labels(name).set(row.get(fact) or 0)
 
     def render(self) -> bytes:
         """The text exposition."""

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from turnout_rules.folders import data_folder, runtime_folder
+from turnout_sidecar.backend_api import backend_rows
 from turnout_sidecar.backends import Backends
 from turnout_sidecar.batches.runner import BatchRunner
 from turnout_sidecar.batches.store import BatchStore
@@ -106,9 +107,7 @@ class Service:
         metrics.resting.clear()
         for name, left_s in self.dispatcher.resting.resting(self.now()).items():
             metrics.resting.labels(name).set(left_s)
-        metrics.backends.clear()
-        for status in self.backends.status():
-            metrics.backends.labels(status.name, str(status.state)).set(1)
+        metrics.show_backends(backend_rows(self.backends))
         return metrics.render()
 
     def batches_state(self) -> dict[str, Any]:
