@@ -156,6 +156,7 @@ def _entries(findings: _Findings, draft: RouteDraft) -> None:
     match = draft.route.match
     if match is None:
         return
+    _twice(findings, draft, match)
     for entry in (*match.any, *match.all, *match.none):
         if entry == ".*":
             continue
@@ -164,6 +165,15 @@ def _entries(findings: _Findings, draft: RouteDraft) -> None:
             _pattern(findings, place, entry, is_negative=entry in match.none)
         else:
             _keyword(findings, place, entry)
+
+
+def _twice(findings: _Findings, draft: RouteDraft, match: Match) -> None:
+    seen: dict[str, str] = {}
+    for entry, word in _normalised(findings, match):
+        if word and (first := seen.setdefault(word, entry)) != entry:
+            place = draft.match_places.get(entry) or draft.place("match")
+            message = f"`{entry}` is the same keyword as `{first}`"
+            findings.warning(place, "duplicate-keyword", message, "remove one of the two")
 
 
 def _pattern(findings: _Findings, place: Place, entry: str, *, is_negative: bool) -> None:

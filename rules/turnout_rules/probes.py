@@ -17,6 +17,8 @@ from turnout_rules.document import INVALID, Document
 from turnout_rules.kinds import Choice, Key, Special, Text, TextMap, Texts, read_mapping
 from turnout_rules.model import Place
 from turnout_rules.problems import Problem
+from turnout_rules.reading import Reader
+from turnout_rules.unreadable import Unreadable
 
 if TYPE_CHECKING:
     from turnout_rules.settings import Reading
@@ -123,15 +125,11 @@ def read_probes(doc: Document, node: Node) -> list[Probe]:
 
 def run_probes(table: Table, reading: Reading, probes: tuple[Probe, ...]) -> list[Outcome]:
     """Decide every probe's request on `table`, as the proxy would."""
-    from turnout_rules.reading import Reader
-
     reader = Reader(reading)
     return [_run(table, reader, probe) for probe in probes]
 
 
-def _run(table: Table, reader: Any, probe: Probe) -> Outcome:
-    from turnout_rules.unreadable import Unreadable
-
+def _run(table: Table, reader: Reader, probe: Probe) -> Outcome:
     body = probe.body or msgspec.json.encode(
         {"model": probe.model or "any", "messages": [{"role": "user", "content": probe.text}]}
     )

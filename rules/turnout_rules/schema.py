@@ -30,6 +30,7 @@ from turnout_rules.kinds import (
     mapping_schema,
     read_mapping,
 )
+from turnout_rules.languages import LANGUAGES
 from turnout_rules.model import Match, Place, Route, Span, When
 
 CAPABILITIES = ("tools", "image", "audio", "file", "json_schema", "stream", "reasoning", "logprobs")
@@ -224,7 +225,7 @@ WHEN_KEYS: dict[str, Key] = {
     ),
     "task": Key(_GLOBS, "metadata.task of the request"),
     "language": Key(
-        Texts(), "language of the human text: zh, ja, ko, en, ru, ar, th, … (by its script)"
+        Texts(choices=LANGUAGES), "language of the human text, such as zh, ja, ko, en, ru"
     ),
 }
 

@@ -9,12 +9,12 @@ from urllib.parse import urlsplit
 
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
+from turnout_rules.adjustments import ADJUSTMENTS
 from turnout_rules.document import INVALID, Document
 from turnout_rules.kinds import (
     Choice,
     Flag,
     Integer,
-    JsonMap,
     Key,
     Number,
     Special,
@@ -73,6 +73,33 @@ def _base_url(doc: Document, node: Node, what: str) -> Any:
     return value.rstrip("/")
 
 
+def _adjust(doc: Document, node: Node, what: str) -> Any:
+    found = {}
+    for name, (key, value_node) in doc.fields(node, what).items():
+        choices = ADJUSTMENTS.get(name)
+        if choices is None:
+            doc.unknown(key, "adjustment", name, ADJUSTMENTS)
+            continue
+        value = doc.json(value_node, f"`{name}` in {what}")
+        if value in choices or (name == "reasoning_effort" and isinstance(value, dict)):
+            found[name] = value
+        elif value is not INVALID:
+            doc.unknown(value_node, f"value of `{name}`", str(value), choices, "unknown-value")
+    return found
+
+
+_ADJUST_SCHEMA = {
+    "type": "object",
+    "properties": {
+        name: {"anyOf": [{"enum": list(choices)}, {"type": "object"}]}
+        if name == "reasoning_effort"
+        else {"enum": list(choices)}
+        for name, choices in ADJUSTMENTS.items()
+    },
+    "additionalProperties": False,
+}
+
+
 def _dollars(about: str) -> Key:
     return Key(Number(0.0, 100_000.0), about)
 
@@ -92,7 +119,9 @@ MODEL_KEYS: dict[str, Key] = {
     "context": Key(_TOKENS, "context window in tokens; larger requests go elsewhere"),
     "supports": _SUPPORTS,
     "price": Key(Table(_PRICE_KEYS, Price), "US dollars per million tokens, for the metrics"),
-    "adjust": Key(JsonMap(), "overrides of the body adjustments, by adjustment name"),
+    "adjust": Key(
+        Special(_adjust, _ADJUST_SCHEMA), "overrides of the body adjustments, by adjustment name"
+    ),
     "model_path": Key(Text(), "managed engines: folder or file, or a fetched model's name"),
     "quantization": Key(Text(), "vLLM: gptq, awq, fp8, …"),
     "max_num_seqs": Key(Integer(1, 4_096), "requests in flight at once; default 2"),

@@ -27,7 +27,8 @@ def test_errors_have_their_place_and_status_1(
     assert main(["check", str(folder)]) == 1
     first, summary = capsys.readouterr().out.splitlines()
     assert first == (
-        f"{folder}/routes.yaml:2:36: error: unknown upstream `apy` in `target: apy/m` of route `a`; "
+        f"{folder}/routes.yaml:2:36: error: "
+        "unknown upstream `apy` in `target: apy/m` of route `a`; "
         "did you mean `api`?"
     )
     assert summary == f"{folder}: 1 error (2 files, 1 routes, 1 upstreams, 0 probes)"

@@ -127,6 +127,7 @@ WRONG = [
     ("when: {model: 'gpt[4'}", "bad-glob"),
     ("when: {path: v1/chat}", "bad-glob"),
     ("when: {header: {'a b': x}}", "bad-header"),
+    ("when: {language: chinese}", "unknown-value"),
     ("fallback: [nowhere]", "bad-target"),
     ("set: {model: x}", "refused-field"),
     ("set: {stream: true}", "refused-field"),
@@ -212,6 +213,8 @@ UPSTREAM_WRONG = [
     ("engine: vllm, models: {a: {model_path: b, cpu_set: all}}", "bad-value"),
     ("base_url: https://x/v1, models: {a: {supports: [vision]}}", "unknown-value"),
     ("base_url: https://x/v1, models: {'a b': {}}", "bad-value"),
+    ("base_url: https://x/v1, models: {a: {adjust: {samplng: drop}}}", "unknown-key"),
+    ("base_url: https://x/v1, models: {a: {adjust: {sampling: gone}}}", "unknown-value"),
 ]
 
 

@@ -1,4 +1,4 @@
-"""Hot reload: whichever way a file is saved, the new rules come, and a broken save changes nothing."""
+"""Hot reload: however a file is saved, the new rules come; a broken save changes nothing."""
 
 from __future__ import annotations
 
