@@ -213,7 +213,7 @@ def _add_implied_upstreams(read: Folder) -> None:
     """`inference:` is an upstream; without `upstreams:`, `api` and `vllm` mean what they say."""
     wanted: dict[str, dict[str, Place]] = {}
     for draft in read.drafts:
-        for target, _ in draft.route.targets:
+        for target in (*(t for t, _ in draft.route.targets), *draft.route.fallback):
             upstream, _, model = target.partition("/")
             wanted.setdefault(upstream, {}).setdefault(model, draft.place("target"))
     inference = read.draft_settings.inference
@@ -237,8 +237,8 @@ def _with_wanted_models(upstream: Upstream, wanted: dict[str, dict[str, Place]])
     if not upstream.is_managed:
         return upstream
     ((_, only),) = upstream.models.items()
-    names = wanted.get(upstream.name) or {only.name: only.place}
-    models: dict[str, Model] = {n: msgspec.structs.replace(only, name=n) for n in names if n}
+    names = [n for n in wanted.get(upstream.name, ()) if n and "{" not in n] or [only.name]
+    models: dict[str, Model] = {n: msgspec.structs.replace(only, name=n) for n in names}
     return msgspec.structs.replace(upstream, models=models)
 
 

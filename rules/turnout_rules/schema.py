@@ -230,6 +230,15 @@ WHEN_KEYS: dict[str, Key] = {
 }
 
 
+def _read_when(doc: Document, node: Node, what: str) -> Any:
+    if isinstance(node, MappingNode) and not node.value:
+        return doc.error(node, "empty-value", f"{what} has no conditions", "remove it")
+    return _WHEN.read(doc, node, what)
+
+
+_WHEN = Table(WHEN_KEYS, When)
+
+
 # target, set, headers
 
 
@@ -325,7 +334,10 @@ ROUTE_KEYS: dict[str, Key] = {
         Special(_read_match, _MATCH_SCHEMA),
         "keywords, `prefix:…`, `re:…` or `.*` on the human text; a list: any of them",
     ),
-    "when": Key(Table(WHEN_KEYS, When), "conditions on the request itself; all must hold"),
+    "when": Key(
+        Special(_read_when, mapping_schema(WHEN_KEYS)),
+        "conditions on the request itself; all must hold",
+    ),
     "priority": Key(Integer(-1_000_000, 1_000_000), "higher first; ties go by file order"),
     "target": Key(
         Special(_read_targets, _TARGET_SCHEMA),

@@ -117,6 +117,7 @@ WRONG = [
     ('match: ["re:\\bx"]', "control-character"),
     ("match: !!python/object:os.system [a]", "yaml-tag"),
     ("when: [a]", "wrong-type"),
+    ("when: {}", "empty-value"),
     ("when: {endpoint: chats}", "unknown-value"),
     ("when: {has: [vision]}", "unknown-value"),
     ("when: {client: 10.0.0.0/99}", "bad-cidr"),
