@@ -20,7 +20,8 @@ from turnout_rules.wrappers import Wrappers
 _NOTHING = msgspec.Raw()
 _QUOTE = 0x22
 _BRACKET = 0x5B
-_SEARCHED_BYTES = 64 * 1024
+_REACHES = (16 * 1024, 128 * 1024, 1024 * 1024)
+"""How far from the end the last message's beginning is sought: most are short, few are long."""
 _MAX_CANDIDATES = 8
 
 
@@ -117,17 +118,22 @@ def messages_backwards(array: memoryview) -> Iterator[Message]:
 
 
 def _last_element(array: memoryview, end: int, opening: bytes) -> tuple[Message, int] | None:
-    floor = max(0, end - _SEARCHED_BYTES)
-    window = bytes(array[floor:end])
-    at = len(window)
-    for _ in range(_MAX_CANDIDATES):
-        at = window.rfind(opening, 0, at)
-        if at < 0:
+    for reach in _REACHES:
+        floor = max(0, end - reach)
+        window = bytes(array[floor:end])
+        at = len(window)
+        for _ in range(_MAX_CANDIDATES):
+            at = window.rfind(opening, 0, at)
+            if at < 0:
+                break
+            try:
+                return _message.decode(memoryview(window)[at:]), floor + at
+            except msgspec.DecodeError:
+                continue  # an object further in: bytes follow it
+        else:
             return None
-        try:
-            return _message.decode(window[at:]), floor + at
-        except msgspec.DecodeError:
-            continue  # an object further in: bytes follow it
+        if floor == 0:
+            return None
     return None
 
 

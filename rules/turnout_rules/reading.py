@@ -6,6 +6,7 @@ one pass over the body; what rules may ask for later is computed by the request 
 
 from __future__ import annotations
 
+import codecs
 from collections.abc import Mapping
 
 import msgspec
@@ -21,6 +22,8 @@ from turnout_rules.wrappers import Wrappers
 
 __all__ = ["Reader", "Unreadable"]
 
+_UTF8_PIECE = 64 * 1024
+_Utf8Decoder = codecs.getincrementaldecoder("utf-8")
 _decode_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _decode_string = msgspec.json.Decoder(str).decode
 
@@ -102,8 +105,7 @@ def _read_fields(body: bytes) -> Fields:
     if not body:
         raise Unreadable("body is empty")
     try:
-        if not body.isascii():
-            body.decode()
+        _check_utf8(body)
         return _decode_fields(body)
     except UnicodeDecodeError as error:
         raise Unreadable("body is not UTF-8") from error
@@ -113,6 +115,18 @@ def _read_fields(body: bytes) -> Fields:
         raise Unreadable("body is nested too deeply") from error
     except msgspec.DecodeError as error:
         raise Unreadable(_why_not_json(body, str(error))) from error
+
+
+def _check_utf8(body: bytes) -> None:
+    """Decoders skip over strings that are not asked for, so bad bytes in them would go on."""
+    if body.isascii():
+        return
+    # Piecewise: a whole copy as text may take four times the body's memory.
+    decoder = _Utf8Decoder()
+    view = memoryview(body)
+    for at in range(0, len(body), _UTF8_PIECE):
+        decoder.decode(view[at : at + _UTF8_PIECE])
+    decoder.decode(b"", final=True)
 
 
 def _why_not_json(body: bytes, message: str) -> str:

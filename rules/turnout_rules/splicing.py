@@ -14,7 +14,7 @@ import msgspec
 
 from turnout_rules.unreadable import Unreadable
 
-_KEY = re.compile(rb'\s*[{,]\s*("(?:[^"\\]|\\.)*")\s*:\s*', re.DOTALL)
+_KEY = re.compile(rb'\s*[{,]\s*("[^"\\]*(?:\\.[^"\\]*)*")\s*:\s*', re.DOTALL)
 _END = re.compile(rb"\s*\}\s*\Z")
 
 Fields = dict[str, msgspec.Raw]
