@@ -150,7 +150,7 @@ def run(
 ) -> list[int]:
     """Nanoseconds of each pass over the whole path, sorted; warmed up first."""
     reader = Reader(Reading())
-    for body in bodies * 3:
+    for body in [*bodies] * 3:
         decide_once(reader, table, body, headers, path)
     times = []
     until = clock() + int(seconds * 1e9)

@@ -77,7 +77,7 @@ def language(text: str) -> str:
     if counts["ja"]:
         counts["ja"] += counts.pop("zh")
     best = max(counts, key=lambda code: counts[code])
-    if counts[best] == 0 or counts[best] * 2 < len(_LATIN.findall(text)):
+    if counts[best] == 0 or counts[best] < len(_LATIN.findall(text)):
         return _latin_language(text)
     for general, special, letters in _TELLTALE:
         if best == general and letters.search(text):

@@ -25,13 +25,13 @@ _QUANTIFIERS = frozenset("*+?{")
 _LACKS = (
     (r"\(\?[=!]", "look-ahead, `{}`", "use `none:` for what must not follow, or match it outright"),
     (r"\(\?<[=!]", "look-behind, `{}`", "use `\\b`, or `none:` for what must not come before"),
-    (r"\(\?>", "an atomic group, `{}`", "write a plain group: RE2 never backtracks"),
-    (r"(?<!\\)(?:\\\\)*(\\[1-9]|\\k<|\(\?P=)", "a back-reference, `{}`", "write what it repeats"),
-    (r"[*+?}]\+", "a possessive quantifier, `{}`", "drop the second +: RE2 never backtracks"),
+    (r"\(\?>", "atomic groups, `{}`", "write a plain group: RE2 never backtracks"),
+    (r"(?<!\\)(?:\\\\)*(\\[1-9]|\\k<|\(\?P=)", "back-references, `{}`", "write what it repeats"),
+    (r"[*+?}]\+", "possessive quantifiers, `{}`", "drop the second +: RE2 never backtracks"),
     (r"\\u[0-9a-fA-F]{4}", "`{}`", "write the character itself, or \\x{{4E2D}}"),
     (r"\\Z", "`{}`", "write \\z or $"),
-    (r"\(\?[a-zA-Z]*x", "the verbose flag, `{}`", "write the pattern without spaces"),
-    (r"\(\?\(", "a conditional, `{}`", "write two patterns"),
+    (r"\(\?[a-zA-Z]*x", "verbose flag, `{}`", "write the pattern without spaces"),
+    (r"\(\?\(", "conditionals, `{}`", "write two patterns"),
 )
 
 
