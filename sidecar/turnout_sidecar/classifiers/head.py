@@ -1,0 +1,138 @@
+"""A trained head at work: a text's vector and features in, a verdict out. Pure and thread-safe.
+
+It is never changed; a new table brings a new head.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from turnout_rules.decision import Verdict
+from turnout_sidecar.classifiers.heads import Fitted, blend, semantic_kernel
+from turnout_sidecar.classifiers.lexical import Vocabulary, dots, hashed
+
+Floats = npt.NDArray[np.float32]
+_HAN = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
+_LATIN = re.compile(r"[A-Za-z]")
+MIN_SCRIPT_SHARE = 0.1
+
+
+def script(text: str) -> str:
+    """`cjk`, `latin` or `other`, by what `text` mostly consists of."""
+    wide, narrow = len(_HAN.findall(text)), len(_LATIN.findall(text))
+    # A Chinese or Japanese character carries about as much as two Latin letters.
+    if wide == narrow == 0:
+        return "other"
+    return "cjk" if 2 * wide >= narrow else "latin"
+
+
+@dataclass(frozen=True, slots=True)
+class Near:
+    """An example that lies near a text."""
+
+    route: str | None
+    text: str
+    similarity: float
+
+
+class Head:
+    """Everything needed to judge a text under one table."""
+
+    def __init__(
+        self,
+        *,
+        routes: tuple[str, ...],
+        texts: tuple[str, ...],
+        labels: npt.NDArray[np.int64],
+        vectors: Floats,
+        vocabulary: Vocabulary,
+        starts: npt.NDArray[np.int64],
+        owners: npt.NDArray[np.int32],
+        values: Floats,
+        full: Fitted,
+        semantic: Fitted,
+        max_chars: int,
+        digest: str,
+    ) -> None:
+        """As `store.load` reads it."""
+        self.routes = routes
+        self.texts = texts
+        self.labels = labels
+        self.vectors = vectors
+        self.full = full
+        self.semantic = semantic
+        self.max_chars = max_chars
+        self.digest = digest
+        self._vocabulary = vocabulary
+        self._starts, self._owners, self._values = starts, owners, values
+        scripts = [script(text) for text in texts]
+        self._scripts = {
+            s for s in set(scripts) if scripts.count(s) >= MIN_SCRIPT_SHARE * len(scripts)
+        }
+
+    @property
+    def threshold(self) -> float:
+        """The threshold derived from the examples."""
+        return self.full.calibration.threshold
+
+    def kernel(self, text: str, vector: Floats) -> tuple[Fitted, Floats]:
+        """The regression that suits `text`, and how like each example the text is."""
+        fitted = self.full if script(text) in self._scripts else self.semantic
+        row = semantic_kernel(vector[None, :], self.vectors, fitted.shape.width)[0]
+        if fitted.shape.lexical:
+            row = blend(row, self._lexical(text), fitted.shape.lexical)
+        return fitted, row
+
+    def judge(
+        self, text: str, vector: Floats, *, threshold: float | None, own: dict[str, float]
+    ) -> Verdict:
+        """The verdict; `own` thresholds of routes go before `threshold`, that before the derived."""
+        if not self.routes:
+            return Verdict(route=None, out_of_scope=1.0, reason="no route has examples")
+        fitted, row = self.kernel(text, vector)
+        scores = (row @ fitted.coefficients).astype(np.float64)
+        fit = np.asarray(scores.max() + row.max(), np.float64)
+        belongs = float(fitted.calibration.belongs(fit))
+        shares = fitted.calibration.shares(scores[None, :])[0]
+        order = np.argsort(-shares)
+        top = int(order[0])
+        second = int(order[1]) if len(order) > 1 else top
+        name = self.routes[top]
+        general = fitted.calibration.threshold if threshold is None else threshold
+        return Verdict(
+            route=name,
+            probability=round(belongs * float(shares[top]), 4),
+            threshold=own.get(name, general),
+            runner_up=None if second == top else self.routes[second],
+            runner_up_probability=(
+                0.0 if second == top else round(belongs * float(shares[second]), 4)
+            ),
+            out_of_scope=round(1.0 - belongs, 4),
+            reason=self._reason(row),
+        )
+
+    def nearest(self, text: str, vector: Floats, count: int = 5) -> list[Near]:
+        """The examples most like `text`, nearest first."""
+        _, row = self.kernel(text, vector)
+        order = np.argsort(-row)[:count]
+        return [self._near(int(i), float(row[i])) for i in order]
+
+    def _reason(self, row: Floats) -> str:
+        near = self._near(int(row.argmax()), float(row.max()))
+        shown = near.text if len(near.text) <= 60 else near.text[:59] + "…"
+        return f"nearest example “{shown}” ({near.route or 'default route'})"
+
+    def _near(self, index: int, similarity: float) -> Near:
+        label = int(self.labels[index])
+        route = self.routes[label] if label >= 0 else None
+        return Near(route=route, text=self.texts[index], similarity=round(similarity, 4))
+
+    def _lexical(self, text: str) -> Floats:
+        """The inner product of the text's lexical vector with each example's."""
+        mine, weights = self._vocabulary.place(hashed(text, self.max_chars))
+        postings = (self._starts, self._owners, self._values)
+        return dots(mine, weights, postings, len(self.texts))

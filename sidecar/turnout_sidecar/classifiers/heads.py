@@ -1,0 +1,214 @@
+"""The head: kernel ridge regression over what a text means and which words it uses.
+
+One kernel row compares a text with every example: a bell curve over the encoder's cosine plus the
+inner product of the lexical vectors. Leaving an example (or a whole route) out has a closed form, so
+settings and calibration come from left-out scores without training twice. Pure; no files, no clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from turnout_sidecar.classifiers.confidence import Calibration, fit_calibration
+from turnout_sidecar.classifiers.lexical import Hashes, SparseRows, Vocabulary
+
+Floats = npt.NDArray[np.float32]
+Labels = npt.NDArray[np.int64]
+Lexical = Callable[[Labels, Labels], Floats]
+LARGEST_EXACT = 3_600
+"""More examples than this are compared through a sample of themselves,"""
+LANDMARKS = 2_400
+"""of this size."""
+TUNING_SAMPLE = 700
+WIDTHS = (0.5, 0.6, 0.8)
+LEXICAL_WEIGHTS = (0.3, 0.6, 1.0, 1.7)
+RIDGE = 0.1
+
+
+class Shape(msgspec.Struct, frozen=True):
+    """The head's settings. The defaults suit a handful of examples; more data may move them."""
+
+    width: float = 0.6
+    lexical: float = 0.3
+    ridge: float = RIDGE
+
+
+def semantic_kernel(left: Floats, right: Floats, width: float) -> Floats:
+    """A bell curve over the cosine of unit vectors."""
+    kernel = left @ right.T
+    kernel -= 1.0
+    kernel /= width * width
+    np.minimum(kernel, 0.0, out=kernel)
+    return np.asarray(np.exp(kernel, out=kernel), np.float32)
+
+
+def blend(semantic: Floats, lexical: Floats, weight: float) -> Floats:
+    """Both kernels together, 1 on identical texts."""
+    return np.asarray(
+        (semantic + np.float32(weight) * lexical) / np.float32(1 + weight), np.float32
+    )
+
+
+def left_out(
+    kernel: Floats, targets: Floats, ridge: float, labels: Labels | None = None
+) -> tuple[Floats, Floats, Floats]:
+    """(coefficients, scores with each example left out, scores with its whole route left out)."""
+    inverse = np.linalg.inv(kernel + np.float32(ridge) * np.eye(len(kernel), dtype=np.float32))
+    coefficients = inverse @ targets
+    alone = targets - coefficients / np.diag(inverse)[:, None]
+    without_route = np.zeros_like(alone)
+    if labels is not None:
+        for label in range(targets.shape[1]):
+            rows = np.flatnonzero(labels == label)
+            if len(rows):
+                block = inverse[np.ix_(rows, rows)]
+                without_route[rows] = targets[rows] - np.linalg.solve(block, coefficients[rows])
+                without_route[rows, label] = -1.0
+    return coefficients, alone, without_route
+
+
+def one_hot(labels: Labels, count: int) -> Floats:
+    """A row of zeros and one 1 for each label; -1 (fits no route) is a row of zeros."""
+    out = np.zeros((len(labels), count), np.float32)
+    inside = np.flatnonzero(labels >= 0)
+    out[inside, labels[inside]] = 1.0
+    return out
+
+
+def choose_shape(vectors: Floats, lexical: Floats, labels: Labels, count: int) -> Shape:
+    """The settings that left-out examples favour clearly; without clear favour the defaults."""
+    is_right: dict[Shape, npt.NDArray[np.float64]] = {}
+    targets = one_hot(labels, count)
+    inside = labels >= 0
+    for width in WIDTHS:
+        semantic = semantic_kernel(vectors, vectors, width)
+        for weight in LEXICAL_WEIGHTS:
+            shape = Shape(width=width, lexical=weight)
+            _, alone, _ = left_out(blend(semantic, lexical, weight), targets, RIDGE)
+            is_right[shape] = (alone.argmax(axis=1) == labels)[inside].astype(np.float64)
+    best = max(is_right, key=lambda s: is_right[s].mean())
+
+    def is_as_good(shape: Shape) -> bool:
+        """Not worse than the best by more than half a standard error of their difference."""
+        gap = is_right[best] - is_right[shape]
+        return bool(gap.mean() <= 0.5 * gap.std() / np.sqrt(max(len(gap), 1)) + 1e-12)
+
+    def distance(shape: Shape) -> float:
+        """From the defaults, in steps of the grid."""
+        start = Shape()
+        return abs(np.log(shape.lexical / start.lexical)) + abs(np.log(shape.width / start.width))
+
+    return min((s for s in is_right if is_as_good(s)), key=distance)
+
+
+def sample(labels: Labels, size: int) -> npt.NDArray[np.int64]:
+    """At most `size` rows, each route in proportion, the same ones every time."""
+    if len(labels) <= size:
+        return np.arange(len(labels))
+    order = np.argsort(labels, kind="stable")
+    return np.sort(order[np.linspace(0, len(order) - 1, size).astype(np.int64)])
+
+
+class Fitted(msgspec.Struct, frozen=True):
+    """One fitted regression with the calibration of its scores."""
+
+    shape: Shape
+    coefficients: Floats
+    calibration: Calibration
+
+
+class Examples(msgspec.Struct, frozen=True):
+    """Training data in numbers. `labels` index the routes; -1 marks texts that fit none."""
+
+    vectors: Floats
+    features: tuple[tuple[Hashes, Floats], ...]
+    labels: Labels
+    count: int
+
+
+class Trained(msgspec.Struct, frozen=True):
+    """What training gives: `rows` says which examples stayed as points of comparison."""
+
+    rows: npt.NDArray[np.int64]
+    vocabulary: Vocabulary
+    full: Fitted
+    semantic: Fitted
+    """For texts in a script that the examples hardly use: words cannot help there."""
+
+
+def train(examples: Examples, *, shape: Shape | None = None) -> Trained:
+    """Fit the head; `shape` skips the choice of settings."""
+    vocabulary = Vocabulary.of(examples.features)
+    placed = [vocabulary.place(f) for f in examples.features]
+    labels, count = examples.labels, examples.count
+    width = len(vocabulary.known)
+
+    def lexical(left: npt.NDArray[np.int64], right: npt.NDArray[np.int64]) -> Floats:
+        ours = SparseRows([placed[i] for i in left], width)
+        return ours.products(SparseRows([placed[i] for i in right], width))
+
+    if shape is None:
+        some = sample(labels, TUNING_SAMPLE)
+        shape = choose_shape(examples.vectors[some], lexical(some, some), labels[some], count)
+    plain = Shape(width=shape.width, lexical=0.0, ridge=shape.ridge)
+    rows = sample(labels, len(labels) if len(labels) <= LARGEST_EXACT else LANDMARKS)
+    near = lexical(rows, rows)
+    semantic = semantic_kernel(examples.vectors[rows], examples.vectors[rows], shape.width)
+    full = _fit(blend(semantic, near, shape.lexical), labels[rows], count, shape)
+    bare = _fit(semantic, labels[rows], count, plain)
+    if len(rows) < len(labels):
+        full = _refit(examples, rows, lexical, full)
+        bare = _refit(examples, rows, lexical, bare)
+    return Trained(rows=rows, vocabulary=vocabulary, full=full, semantic=bare)
+
+
+def _fit(kernel: Floats, labels: Labels, count: int, shape: Shape) -> Fitted:
+    coefficients, alone, without = left_out(kernel, one_hot(labels, count), shape.ridge, labels)
+    inside = np.flatnonzero(labels >= 0)
+    others = kernel - np.eye(len(kernel), dtype=np.float32) * 2
+    fit = alone.max(axis=1) + others.max(axis=1, initial=0.0)
+    has_rival = len(np.unique(labels[inside])) > 1
+    foreign = np.where(labels[:, None] == labels[None, :], np.float32(0), kernel)
+    outside = without.max(axis=1) + foreign.max(axis=1, initial=0.0)
+    strange = outside[inside] if has_rival else np.zeros(0)
+    background = np.flatnonzero(labels < 0)
+    strange = np.concatenate([strange, fit[background]])
+    calibration = fit_calibration(
+        alone[inside].astype(np.float64),
+        labels[inside],
+        fit[inside].astype(np.float64),
+        strange.astype(np.float64),
+    )
+    return Fitted(
+        shape=shape, coefficients=coefficients.astype(np.float32), calibration=calibration
+    )
+
+
+def _refit(
+    examples: Examples, rows: npt.NDArray[np.int64], lexical: Lexical, fit: Fitted
+) -> Fitted:
+    """Coefficients of the sampled examples fitted to all of them; the calibration stays."""
+    shape, labels = fit.shape, examples.labels
+    points = examples.vectors[rows]
+    size = len(rows)
+    normal = np.zeros((size, size), np.float32)
+    target = np.zeros((size, examples.count), np.float32)
+    for start in range(0, len(labels), 1_000):
+        part = np.arange(start, min(start + 1_000, len(labels)))
+        kernel = semantic_kernel(examples.vectors[part], points, shape.width)
+        if shape.lexical:
+            kernel = blend(kernel, lexical(part, rows), shape.lexical)
+        normal += kernel.T @ kernel
+        target += kernel.T @ one_hot(labels[part], examples.count)
+    own = semantic_kernel(points, points, shape.width)
+    if shape.lexical:
+        own = blend(own, lexical(rows, rows), shape.lexical)
+    normal += np.float32(shape.ridge) * own + np.float32(1e-3) * np.eye(size, dtype=np.float32)
+    coefficients = np.linalg.solve(normal, target)
+    return Fitted(
+        shape=shape, coefficients=coefficients.astype(np.float32), calibration=fit.calibration
+    )
