@@ -25,6 +25,8 @@ class BackendApi:
     def __init__(self, backends: Backends) -> None:
         """Stateless but for the backends."""
         self._backends = backends
+        # Starts and stops under way, which outlive a client that leaves.
+        self._under_way: set[asyncio.Task[None]] = set()
 
     async def list_all(self, http: web.Request) -> web.StreamResponse:
         """`GET /backends`."""
@@ -65,8 +67,9 @@ class BackendApi:
         if not self._is_known(name):
             return self._unknown(name)
         act = self._backends.start_backend if what == "start" else self._backends.stop_backend
-        # A client that leaves does not undo what it asked for.
-        task = asyncio.ensure_future(act(name))
+        task = asyncio.create_task(act(name))
+        self._under_way.add(task)
+        task.add_done_callback(self._under_way.discard)
         try:
             await asyncio.shield(task)
         except Refused as refused:

@@ -12,13 +12,12 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from turnout_rules.table import UnknownTarget
-
 from turnout_rules.capabilities import obstacle
 from turnout_rules.decision import Decision
 from turnout_rules.model import Route, Target
 from turnout_rules.request import Request
-from turnout_sidecar.failures import Failure
+from turnout_rules.table import UnknownTarget
+from turnout_sidecar.failures import Failure, printable
 from turnout_sidecar.forwarding import Errand, Exchange, Failed, Forwarder
 from turnout_sidecar.live_rules import Snapshot
 from turnout_sidecar.metrics import Metrics, target_label
@@ -167,7 +166,8 @@ class Dispatcher:
         journey.attempts.append(f"{target.name}={outcome}")
         self._metrics.attempts.labels(target_label(target), label or outcome).inc()
         if not outcome.startswith("2"):
-            log.info("attempt: route=%s %s=%s", journey.decision.route, target.name, outcome)
+            name = printable(target.name)
+            log.info("attempt: route=%s %s=%s", journey.decision.route, name, outcome)
 
 
 def _errand(journey: Journey, target: Target) -> Errand:

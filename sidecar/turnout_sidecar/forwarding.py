@@ -217,8 +217,10 @@ class Forwarder:
                     timeout=idle,
                     trace_request_ctx=trace,
                 )
-            except aiohttp.ClientConnectorError as error:
+            except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
                 raise Failed(_unreachable(errand.target, error)) from error
+            except aiohttp.SocketTimeoutError:
+                raise TimeoutError from None
             except (aiohttp.ClientError, OSError, ValueError) as error:
                 # A kept connection that the server had just closed says nothing about the target.
                 if trace.is_reused and not is_last:
@@ -234,6 +236,8 @@ async def _first_chunk(response: aiohttp.ClientResponse, target: Target) -> byte
     if response.status < 300:
         try:
             return await response.content.readany()
+        except aiohttp.SocketTimeoutError:
+            raise TimeoutError from None
         except (aiohttp.ClientError, OSError) as error:
             raise Failed(_broken(target, error)) from error
     body = await _error_body(response)

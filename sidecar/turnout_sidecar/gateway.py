@@ -6,6 +6,7 @@ its source when the client leaves. It never buffers an answer and never retries 
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from typing import Any
@@ -15,7 +16,7 @@ from aiohttp import web
 from turnout_rules.endpoints import classify
 from turnout_rules.errors import error_body
 from turnout_sidecar.dispatching import Dispatcher, Journey, Undeliverable
-from turnout_sidecar.failures import Failure, sse_error
+from turnout_sidecar.failures import Failure, printable, sse_error
 from turnout_sidecar.forwarding import Exchange, Failed
 from turnout_sidecar.intake import Intake, Refusal
 from turnout_sidecar.keepalive import WaitingClient
@@ -41,6 +42,8 @@ _NOT_PASSED_ON = frozenset(
     ]
 )
 _MAX_HEADER_CHARS = 2_000
+CLIENT_TIMEOUT_S = 120.0
+"""A client that takes nothing for so long gives its place at the target up."""
 
 
 class Gateway:
@@ -104,7 +107,7 @@ class Gateway:
                 "%s route=%s target=%s layer=%s status=%d %.3f s",
                 request.endpoint,
                 journey.decision.route,
-                exchange.target.name,
+                printable(exchange.target.name),
                 journey.decision.layer,
                 exchange.status,
                 elapsed_s,
@@ -122,12 +125,17 @@ class Gateway:
             await response.write(sse_error(journey.request.endpoint, failure, _route(journey)))
             return response
         else:
-            await response.write(f": served by {_printable(exchange.target.name)}\n\n".encode())
+            await response.write(f": served by {printable(exchange.target.name)}\n\n".encode())
         try:
             async for chunk in exchange.chunks():
-                await response.write(chunk)
+                async with asyncio.timeout(CLIENT_TIMEOUT_S):
+                    await response.write(chunk)
+        except TimeoutError:
+            log.warning("%s: the client stopped reading", printable(exchange.target.name))
+            _abort(http)
+            return response
         except Failed as failed:
-            log.warning("%s; the client was told", failed.failure.message)
+            log.warning("%s; the client was told", printable(failed.failure.message))
             await _break_off(http, response, journey, exchange, failed.failure)
             return response
         await response.write_eof()
@@ -194,9 +202,9 @@ def _response(journey: Journey, exchange: Exchange) -> web.StreamResponse:
     if exchange.content_length is not None:
         response.content_length = exchange.content_length
     response.headers.update(_decision_headers(journey, is_final=True))
-    response.headers["x-turnout-target"] = _printable(exchange.target.name)
+    response.headers["x-turnout-target"] = printable(exchange.target.name)
     if exchange.adjustments:
-        response.headers["x-turnout-adjustments"] = _printable(", ".join(exchange.adjustments))
+        response.headers["x-turnout-adjustments"] = printable(", ".join(exchange.adjustments))
     return response
 
 
@@ -211,7 +219,13 @@ async def _break_off(
     if "event-stream" in exchange.content_type:
         await response.write(sse_error(journey.request.endpoint, failure, _route(journey)))
         await response.write_eof()
-    elif http.transport is not None:
+    else:
+        _abort(http)
+
+
+def _abort(http: web.Request) -> None:
+    """Cut the connection, so that nobody takes what was sent for the whole answer."""
+    if http.transport is not None:
         http.transport.abort()
 
 
@@ -234,19 +248,19 @@ async def _swallowed(exchange: Exchange) -> Failure:
 def _decision_headers(journey: Journey, *, is_final: bool = False) -> dict[str, str]:
     decision = journey.decision
     headers = {
-        "x-turnout-target": _printable(decision.target),
+        "x-turnout-target": printable(decision.target),
         "x-turnout-layer": decision.layer,
         "x-turnout-decision-us": str(round(decision.elapsed_us)),
     }
     if decision.route:
-        headers["x-turnout-route"] = _printable(decision.route)
+        headers["x-turnout-route"] = printable(decision.route)
     if is_final and len(journey.attempts) > 1:
         headers["x-turnout-attempts"] = _attempts(journey)
     return headers
 
 
 def _attempts(journey: Journey) -> str:
-    return _printable(", ".join(journey.attempts))[:_MAX_HEADER_CHARS]
+    return printable(", ".join(journey.attempts))[:_MAX_HEADER_CHARS]
 
 
 def _route(journey: Journey) -> str | None:
@@ -255,11 +269,6 @@ def _route(journey: Journey) -> str | None:
 
 def _note(client: WaitingClient, waiting: Any) -> None:
     client.note = str(getattr(waiting, "message", "") or "waiting for the model")
-
-
-def _printable(value: str) -> str:
-    """Names may be in any script (they go as UTF-8); line breaks may not."""
-    return "".join(c if c.isprintable() else "?" for c in value)
 
 
 def plain_error(status: int, code: str, message: str) -> web.Response:

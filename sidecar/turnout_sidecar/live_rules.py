@@ -13,15 +13,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from turnout_rules.table import Table
-from turnout_rules.watching import RulesWatch
-
 from turnout_rules.credentials import Keyring
 from turnout_rules.loading import Rules, load_rules
 from turnout_rules.problems import RulesError
 from turnout_rules.reading import Reader
 from turnout_rules.settings import Settings
+from turnout_rules.table import Table
 from turnout_rules.turns import Turns
+from turnout_rules.watching import RulesWatch
 from turnout_sidecar.metrics import Metrics
 
 log = logging.getLogger(__name__)
@@ -97,7 +96,7 @@ class LiveRules:
             log.error("the changed rules are not used, the old ones stay:\n%s", change)
             return
         self.current = change
-        self.turns.clear()
+        self.turns = Turns(change.settings.reading)
         self.problem = ""
         self._metrics.reloads.labels("loaded").inc()
         self._metrics.rules_ok.set(1)

@@ -418,3 +418,27 @@ async def test_a_changed_rule_is_live_without_a_restart(
     await eventually(lambda: bool(live.problem))
     await post(gateway.url, asking("hi"))
     assert one.bodies[1]["model"] == "changed"
+
+
+async def test_a_client_that_stops_reading_gives_its_place_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def flood(http: web.Request, body: dict[str, Any]) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"content-type": "text/event-stream"})
+        await response.prepare(http)
+        while True:
+            await response.write(chunk("x" * 100_000))
+
+    monkeypatch.setattr("turnout_sidecar.gateway.CLIENT_TIMEOUT_S", 0.3)
+    async with provider(flood) as it:
+        rules = write_rules(tmp_path / "rules", ROUTES, upstreams(it.url))
+        async with sidecar(rules) as gateway:
+            port = int(gateway.url.rpartition(":")[2])
+            _, writer = await asyncio.open_connection("127.0.0.1", port, limit=1024)
+            body = json.dumps(asking("hi", stream=True)).encode()
+            head = "POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\n"
+            head += f"content-length: {len(body)}"
+            writer.write(head.encode() + b"\r\n\r\n" + body)
+            async with asyncio.timeout(10):
+                await it.gone.wait()
+            writer.close()
