@@ -44,7 +44,7 @@ _content = msgspec.json.Decoder(str | list[_Part] | None)
 _string = msgspec.json.Decoder(str)
 _prompt_list = msgspec.json.Decoder(list[str | int | list[int]])
 _OPENING = re.compile(rb'\s*(\{\s*"\w+")')
-_TEXT_PARTS = frozenset({"text", "input_text"})
+TEXT_PARTS = frozenset({"text", "input_text"})
 
 CONVERSATION_FIELD = {"chat": "messages", "messages": "messages", "responses": "input"}
 PROMPT_FIELD = {"completions": "prompt", "embeddings": "input"}
@@ -83,13 +83,13 @@ def read_human_text(endpoint: str, fields: Fields, wrappers: Wrappers) -> HumanT
 def text_of(message: Message) -> str:
     """All text of a message's content, its parts on lines of their own."""
     raw = message.content
-    if memoryview(raw).nbytes == 0:
+    if len(raw) == 0:
         return ""
     try:
         content = _content.decode(raw)
         if content is None or isinstance(content, str):
             return content or ""
-        texts = [_string.decode(p.text) for p in content if p.type in _TEXT_PARTS]
+        texts = [_string.decode(p.text) for p in content if p.type in TEXT_PARTS]
     except msgspec.DecodeError as error:
         raise Unreadable("a message's content is neither text nor parts") from error
     return texts[0] if len(texts) == 1 else "\n".join(texts)

@@ -151,13 +151,12 @@ def _look_into_parts(raw: msgspec.Raw, media: set[str], depth: int = 0) -> str:
 
 
 def _is_list(raw: msgspec.Raw) -> bool:
-    view = memoryview(raw)
-    return view.nbytes > 0 and view[0] == 0x5B
+    return len(raw) > 0 and memoryview(raw)[0] == 0x5B
 
 
 def _holds(raw: msgspec.Raw) -> bool:
     """Whether a value is there and is not null or empty."""
-    size = memoryview(raw).nbytes
+    size = len(raw)
     return size > 0 and (size > 4 or bytes(raw) not in (b"null", b'""', b"[]", b"{}", b"false"))
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from turnout_rules.humantext import CONVERSATION_FIELD, Message, text_of
+from turnout_rules.humantext import CONVERSATION_FIELD, TEXT_PARTS, Message, text_of
 from turnout_rules.unreadable import Unreadable
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from turnout_rules.wrappers import Wrappers
 
 _HEAD_BYTES = 1_024
+_SHORT = 8 * 1024
 _FIRST_CHUNK = 32 * 1024
 _FIRST_MESSAGES = 16
 _BILLING = b"x-anthropic-billing-header"
@@ -79,6 +80,9 @@ def _beginning(request: Request, wrappers: Wrappers | None) -> tuple[bytes, str]
 
 def _first_messages(array: memoryview) -> Iterator[tuple[str, str]]:
     """Role and text of the first messages, without touching the rest of a long array."""
+    if len(array) <= _SHORT:
+        yield from _first_messages_whole(array)
+        return
     chunk = str(array[:_FIRST_CHUNK], "utf-8", "ignore")
     position = 1
     try:
@@ -89,10 +93,10 @@ def _first_messages(array: memoryview) -> Iterator[tuple[str, str]]:
             yield _role_and_text(value)
     except (ValueError, IndexError, RecursionError):
         if len(array) > _FIRST_CHUNK:
-            yield from _first_messages_slowly(array)
+            yield from _first_messages_whole(array)
 
 
-def _first_messages_slowly(array: memoryview) -> Iterator[tuple[str, str]]:
+def _first_messages_whole(array: memoryview) -> Iterator[tuple[str, str]]:
     try:
         for raw in _messages.decode(array)[:_FIRST_MESSAGES]:
             message = _message.decode(raw)
@@ -106,7 +110,8 @@ def _role_and_text(value: Any) -> tuple[str, str]:
         return "", ""
     content = value.get("content")
     if isinstance(content, list):
-        texts = [part.get("text") for part in content if isinstance(part, dict)]
+        parts = [part for part in content if isinstance(part, dict)]
+        texts = [part.get("text") for part in parts if part.get("type") in TEXT_PARTS]
         content = "\n".join(text for text in texts if isinstance(text, str))
     return value["role"], content if isinstance(content, str) else ""
 

@@ -39,9 +39,10 @@ def locate(body: bytes, fields: Mapping[str, msgspec.Raw]) -> list[Span]:
         start = found.end()
         if not body.startswith(raw, start):
             raise Unreadable("duplicate key in the body")
-        position = start + memoryview(raw).nbytes
+        position = start + len(raw)
         spans.append((found.start(1), start, position))
-    if fields and _END.match(body, position) is None:
+    closes_here = position == len(body) - 1  # one byte is left: the object's `}`
+    if fields and not closes_here and _END.match(body, position) is None:
         raise Unreadable("duplicate key in the body")
     return spans
 

@@ -240,6 +240,21 @@ def test_a_conversation_keeps_its_key_as_it_grows() -> None:
     assert len({k for k in keys if k}) == 1
 
 
+def test_a_conversation_keeps_its_key_over_every_length() -> None:
+    system = {"role": "system", "content": "be kind"}
+    image = {"type": "image_url", "text": "no text"}
+    first = {"role": "user", "content": [image, {"type": "text", "text": "draw \u00e9"}]}
+    body: dict[str, Any] = {"model": "m", "messages": [system, first]}
+    keys = {read(body).conversation}
+    for _ in range(12):
+        body["messages"] += [
+            {"role": "assistant", "content": "so " * 2_000},
+            {"role": "user", "content": "more"},
+        ]
+        keys.add(read(body).conversation)
+    assert len(keys) == 1
+
+
 def test_a_conversation_is_told_from_others() -> None:
     first = read(chat("one")).conversation
     assert read(chat("two")).conversation != first
