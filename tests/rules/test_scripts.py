@@ -192,3 +192,30 @@ def test_a_cheap_script_costs_microseconds_and_others_cost_nothing(tmp_path: Pat
         costs.append(time.perf_counter() - started)
     assert sorted(costs)[250] < 50e-6
     assert not sys.monitoring.get_events(4), "only the scripts' own code is watched"
+
+
+def test_each_kind_of_trouble_is_logged_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    chosen = script(tmp_path, "    return 1 / 0")
+    for _ in range(100):
+        chosen.choose(REQUEST)
+    assert chosen.errors == 100
+    assert len(caplog.records) == 1
+    assert "hello" not in caplog.text
+
+
+def test_an_answer_and_an_error_that_cannot_be_shown_break_nothing(tmp_path: Path) -> None:
+    source = (
+        "class Bad(Exception):\n"
+        "    def __str__(self):\n        raise ValueError\n"
+        "    __repr__ = __str__\n"
+        "def choose(request):\n"
+        "    if request.text == 'raise':\n        raise Bad\n"
+        "    return Bad() if request.text == 'object' else [Bad()]\n"
+    )
+    loaded, _ = load(tmp_path, source)
+    assert loaded is not None
+    for text in ("raise", "object", "list"):
+        assert loaded.choose(Request.from_text(text)) is None
+    assert loaded.errors == 3
