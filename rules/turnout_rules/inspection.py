@@ -239,7 +239,6 @@ _BINDING_FIELDS = {
     "background": "a background response is fetched from its origin",
     "mcp_servers": "hosted tools (MCP servers)",
     "container": "a container of the origin",
-    "context_management": "context management of the origin",
     "web_search_options": "hosted tools (web search)",
     "plugins": "hosted tools (plugins)",
     "preset": "a preset stored at the origin",
@@ -261,7 +260,17 @@ def find_bond(request: Request) -> str:
         raw = request.fields.get("prompt")
         if raw is not None and _holds(raw):
             return "a prompt stored at the origin"
+    if "context_management" in request.fields and _compacts(request):
+        return "context management of the origin"
     return _bond_of_tools(request) or request.findings.bond
+
+
+def _compacts(request: Request) -> bool:
+    """Whether the origin would summarise; Claude Code's usual `clear_…` edits can be left out."""
+    value = _small(request, "context_management")
+    edits = _list_of(value.get("edits") if isinstance(value, dict) else value)
+    kinds = [_dict_of(edit).get("type") for edit in edits]
+    return value is not None and not all(str(kind).startswith("clear_") for kind in kinds)
 
 
 def _bond_of_tools(request: Request) -> str:

@@ -145,6 +145,10 @@ FREE: list[tuple[str, dict[str, Any]]] = [
     ("responses", items(CALL, OUTPUT)),
     ("responses", items({"type": "message", "role": "assistant", "id": "msg_1", "content": []})),
     ("messages", says("user", {"type": "text", "text": "x"})),
+    (
+        "messages",
+        {**says("user"), "context_management": {"edits": [{"type": "clear_thinking_20251015"}]}},
+    ),
     ("messages", {**says("user"), "tools": [{"name": "f", "input_schema": {"type": "object"}}]}),
     ("messages", {**says("user"), "tools": [{"type": "custom", "name": "f", "input_schema": {}}]}),
     ("messages", says("assistant", {"type": "thinking", "thinking": "x", "signature": ""})),
@@ -182,6 +186,16 @@ BOUND: list[tuple[str, dict[str, Any], str]] = [
     ("messages", {**says("user"), "tools": [{"type": "web_search_20250305"}]}, "hosted"),
     ("messages", {**says("user"), "mcp_servers": [{"url": "x"}]}, "MCP"),
     ("messages", {**says("user"), "container": "c"}, "container"),
+    (
+        "messages",
+        {**says("user"), "context_management": {"edits": [{"type": "compact_20260112"}]}},
+        "context management",
+    ),
+    (
+        "responses",
+        {"model": "m", "input": "x", "context_management": [{"type": "compaction"}]},
+        "context management",
+    ),
 ]
 
 
