@@ -64,6 +64,8 @@ class Backend:
     current: Target = field(init=False)
     need_bytes: int | None = None
     """None: not planned yet."""
+    learned_bytes: int = 0
+    """What it was seen to hold on the CPU; counts where the plan knows less."""
     device: str = "cpu"
     remedy_if_misfit: str = ""
     is_planning: bool = False
@@ -134,6 +136,12 @@ class Backend:
     def is_refusing(self, now: float) -> bool:
         """Whether requests are answered at once instead of waiting for the back-off."""
         return self.state is State.FAILED and self.not_before - now > LONG_REST_S
+
+    def learn(self) -> None:
+        """Believe what was measured where the plan had promised less."""
+        if self.device == "cpu":
+            self.learned_bytes = max(self.learned_bytes, self.activity.rss_bytes)
+            self.need_bytes = max(self.need_bytes or 0, self.learned_bytes)
 
     def standing(self, now: float) -> Standing:
         """What the schedule sees. Unplanned or resting counts as failed: not startable."""

@@ -31,7 +31,7 @@ def judge(backend: Backend, cause: Cause, ended: Ended, *, died: float, was_star
         if smaller is not None:
             backend.has_shrunk = True
             what = changes(backend.current.model, smaller.model)
-            backend.current, backend.need_bytes = smaller, None
+            backend.current, backend.need_bytes, backend.learned_bytes = smaller, None, 0
             backend.state, backend.message = State.STOPPED, f"{cause.message}; retried with {what}"
             backend.remedy = cause.remedy
             return

@@ -49,13 +49,21 @@ class Activity:
 class EngineProcess:
     """A running engine. Made by `spawn`; `exit_code` is None while it lives."""
 
-    def __init__(self, process: asyncio.subprocess.Process, marker: str, log: LogRing) -> None:
+    def __init__(
+        self,
+        process: asyncio.subprocess.Process,
+        output: asyncio.StreamReader,
+        pipe: asyncio.ReadTransport,
+        marker: str,
+        log: LogRing,
+    ) -> None:
         """Private: use `spawn`."""
         self._process = process
         self.marker = marker
+        self._pipe = pipe
         self.pid = process.pid
         self.log = log
-        self._pump = asyncio.create_task(self._read_output())
+        self._pump = asyncio.create_task(self._read_output(output))
 
     @property
     def exit_code(self) -> int | None:
@@ -81,12 +89,11 @@ class EngineProcess:
         self._signal_group(signal.SIGKILL)
         await self._process.wait()
         await asyncio.to_thread(kill_marked, self.marker, family)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(asyncio.shield(self._pump), 0.5)
         self._pump.cancel()
         await asyncio.gather(self._pump, return_exceptions=True)
-
-    async def bury(self) -> None:
-        """After the process ended by itself: its children may hold memory still."""
-        await self.stop(0.0)
+        self._pipe.close()
 
     def activity(self) -> Activity:
         """CPU time, memory and lines of the whole family. Blocking, some milliseconds."""
@@ -107,9 +114,8 @@ class EngineProcess:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, number)
 
-    async def _read_output(self) -> None:
-        assert self._process.stdout is not None
-        while data := await self._process.stdout.read(65_536):
+    async def _read_output(self, output: asyncio.StreamReader) -> None:
+        while data := await output.read(65_536):
             self.log.feed(data)
 
 
@@ -123,16 +129,34 @@ async def spawn(
 ) -> EngineProcess:
     """Start `command` behind the exec wrapper; raises OSError if not even that can run."""
     marker = f"{name}#{secrets.token_hex(8)}"
-    process = await asyncio.create_subprocess_exec(
+    # A pipe of our own: with asyncio's, `wait` would wait for whoever else holds it open.
+    read_end, write_end = os.pipe()
+    try:
+        process = await _execute(command, {**env, MARKER: marker}, cpus, write_end)
+    except BaseException:
+        os.close(read_end)
+        raise
+    finally:
+        os.close(write_end)
+    output = asyncio.StreamReader()
+    pipe, _ = await asyncio.get_running_loop().connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(output), os.fdopen(read_end, "rb", 0)
+    )
+    return EngineProcess(process, output, pipe, marker, log)
+
+
+async def _execute(
+    command: Sequence[str], env: Mapping[str, str], cpus: str, stdout: int
+) -> asyncio.subprocess.Process:
+    return await asyncio.create_subprocess_exec(
         *(sys.executable, "-S", "-E", str(_WRAPPER), "--parent", str(os.getpid())),
         *("--cpus", cpus, "--nice", str(_NICE), "--oom-score", str(_OOM_SCORE), "--", *command),
-        env={**env, MARKER: marker},
+        env=env,
         stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
+        stdout=stdout,
         stderr=asyncio.subprocess.STDOUT,
         start_new_session=True,
     )
-    return EngineProcess(process, marker, log)
 
 
 def free_port() -> int:

@@ -204,6 +204,7 @@ class Supervisor:
             backend.start_cost_s, backend.ready_since, backend.last_used = now - began, now, now
             backend.state, backend.is_wanted, backend.first_served = State.READY, False, None
             backend.message = backend.remedy = ""
+            backend.learn()
             self._say(backend, f"is ready after {now - began:.1f} s (pid {backend.process.pid})")  # type: ignore[union-attr]
             self.advance()
             await self._nursery.watch(backend)
@@ -256,7 +257,7 @@ class Supervisor:
             backend.target = backend.current = backend.replacement
             backend.engine = engine_for(backend.target.upstream)
             backend.replacement, backend.has_shrunk = None, False
-            backend.need_bytes, backend.not_before = None, 0.0
+            backend.need_bytes, backend.learned_bytes, backend.not_before = None, 0, 0.0
             backend.is_unwanted = False
             if backend.state is State.FAILED:
                 backend.state = State.STOPPED
@@ -328,7 +329,8 @@ class Supervisor:
     async def _plan(self, backend: Backend) -> None:
         try:
             need = await asyncio.to_thread(assessment.need_of, backend.current, self._machine)
-            backend.need_bytes, backend.device = need.total_bytes, need.device
+            backend.device = need.device
+            backend.need_bytes = max(need.total_bytes, backend.learned_bytes)
             backend.remedy_if_misfit = need.advice
         finally:
             backend.is_planning = False

@@ -1,0 +1,276 @@
+"""The supervisor over real processes of the fake engine."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from pathlib import Path
+
+from engine_kit import (
+    chat,
+    fake_model,
+    is_alive,
+    lines,
+    quick_settings,
+    refusal,
+    running,
+    status_of,
+    table_of,
+    target_of,
+    until,
+    upstream_of,
+)
+from turnout_sidecar.backends import Waiting
+
+
+async def test_fifty_requests_at_once_start_one_engine(tmp_path: Path) -> None:
+    journal = tmp_path / "journal"
+    local = upstream_of(fake_model("a", "--load-s", "0.3", journal=journal, max_num_seqs=4))
+    async with running(tmp_path, local) as backends:
+        target = target_of(local, "a")
+        answers = await asyncio.gather(*(chat(backends, target, client=str(i)) for i in range(50)))
+        assert len(answers) == 50
+        assert len(lines(journal, "start")) == 1
+        at_once = [int(line.split()[1]) for line in lines(journal, "served")]
+        assert len(at_once) == 50
+        assert max(at_once) <= 4
+        assert status_of(backends, "local/a").state == "ready"
+
+
+async def test_waiters_are_told_what_they_wait_for(tmp_path: Path) -> None:
+    told: list[Waiting] = []
+    local = upstream_of(fake_model("a", "--load-s", "0.3"))
+    async with (
+        running(tmp_path, local) as backends,
+        backends.lease(target_of(local, "a"), timeout_s=5, on_wait=told.append),
+    ):
+        pass
+    assert "local/a is loading" in [waiting.message for waiting in told]
+
+
+async def test_an_idle_engine_stops_after_its_ttl_counted_from_the_last_end(tmp_path: Path) -> None:
+    model = fake_model("a", "--tokens", "20", "--token-s", "0.05", ttl_s=0.5)
+    local = upstream_of(model)
+    async with running(tmp_path, local) as backends:
+        await chat(backends, target_of(local, "a"))  # takes a second, twice the TTL
+        assert status_of(backends, "local/a").state == "ready"
+        await until(lambda: status_of(backends, "local/a").state == "stopped")
+
+
+async def test_a_full_queue_is_answered_at_once(tmp_path: Path) -> None:
+    local = upstream_of(fake_model("a", "--token-s", "0.2", max_num_seqs=1, queue=2))
+    target = target_of(local, "a")
+    async with running(tmp_path, local) as backends:
+        await chat(backends, target)
+        tasks = [asyncio.create_task(chat(backends, target)) for _ in range(3)]
+        await until(lambda: status_of(backends, "local/a").waiting == 2)
+        refused = await refusal(chat(backends, target))
+        assert (refused.status, refused.code) == (429, "queue_full")
+        assert refused.retry_after_s
+        assert refused.queue_position == 2
+        await asyncio.gather(*tasks)
+
+
+async def test_waiting_for_room_ends_with_a_timeout(tmp_path: Path) -> None:
+    local = upstream_of(fake_model("a", max_num_seqs=1))
+    target = target_of(local, "a")
+    async with running(tmp_path, local) as backends, backends.lease(target, timeout_s=5):
+        refused = await refusal(chat(backends, target, timeout_s=0.3))
+        assert (refused.status, refused.code) == (504, "queue_timeout")
+
+
+async def test_the_time_of_a_start_does_not_count_against_the_wait(tmp_path: Path) -> None:
+    local = upstream_of(fake_model("a", "--load-s", "1"))
+    async with running(tmp_path, local) as backends:
+        assert await chat(backends, target_of(local, "a"), timeout_s=0.3)
+
+
+async def test_cancelled_waiters_leave_the_queue(tmp_path: Path) -> None:
+    local = upstream_of(fake_model("a", max_num_seqs=1))
+    target = target_of(local, "a")
+    async with running(tmp_path, local) as backends:
+        async with backends.lease(target, timeout_s=5):
+            waiter = asyncio.create_task(chat(backends, target))
+            await until(lambda: status_of(backends, "local/a").waiting == 1)
+            waiter.cancel()
+            await asyncio.gather(waiter, return_exceptions=True)
+            assert status_of(backends, "local/a").waiting == 0
+        assert status_of(backends, "local/a").running == 0
+        assert await chat(backends, target)
+
+
+async def test_out_of_memory_at_start_is_tried_once_more_with_less(tmp_path: Path) -> None:
+    journal = tmp_path / "journal"
+    model = fake_model("a", "--oom-over-seqs", "4", journal=journal, max_num_seqs=8)
+    local = upstream_of(model)
+    async with running(tmp_path, local) as backends:
+        assert await chat(backends, target_of(local, "a"))
+        assert len(lines(journal, "start")) == 2
+        assert status_of(backends, "local/a").seats == 4
+
+
+async def test_out_of_memory_twice_is_a_failure_with_a_remedy_and_no_loop(tmp_path: Path) -> None:
+    journal = tmp_path / "journal"
+    model = fake_model("a", "--oom-over-seqs", "0", journal=journal, max_num_seqs=8)
+    local = upstream_of(model)
+    async with running(tmp_path, local) as backends:
+        target = target_of(local, "a")
+        refused = await refusal(chat(backends, target))
+        assert refused.status == 503
+        assert refused.retry_after_s
+        assert "memory" in refused.message.lower()
+        assert (await refusal(chat(backends, target))).status == 503
+        await asyncio.sleep(0.5)
+        assert len(lines(journal, "start")) == 2
+        assert status_of(backends, "local/a").state == "failed"
+
+
+async def test_an_unasked_exit_with_code_0_is_a_crash(tmp_path: Path) -> None:
+    local = upstream_of(fake_model("a", "--exit-code", "0"))
+    async with running(tmp_path, local) as backends:
+        refused = await refusal(chat(backends, target_of(local, "a")))
+        assert refused.code == "engine_failed"
+        assert status_of(backends, "local/a").crashes == 1
+
+
+async def test_a_killed_engine_is_started_again_by_the_next_request(tmp_path: Path) -> None:
+    journal = tmp_path / "journal"
+    local = upstream_of(fake_model("a", journal=journal))
+    target = target_of(local, "a")
+    async with running(tmp_path, local) as backends:
+        await chat(backends, target)
+        os.kill(status_of(backends, "local/a").pid or 0, signal.SIGKILL)
+        assert await chat(backends, target, retries=2)
+        assert len(lines(journal, "start")) == 2
+
+
+async def test_a_kill_in_the_middle_of_a_start_loses_no_waiter(tmp_path: Path) -> None:
+    journal = tmp_path / "journal"
+    local = upstream_of(fake_model("a", "--load-s", "0.6", journal=journal))
+    target = target_of(local, "a")
+    async with running(tmp_path, local) as backends:
+        tasks = [asyncio.create_task(chat(backends, target)) for _ in range(4)]
+        await until(lambda: lines(journal, "start"))
+        os.kill(int(lines(journal, "start")[0].split()[1]), signal.SIGKILL)
+        assert len(await asyncio.gather(*tasks)) == 4
+        assert len(lines(journal, "start")) == 2
+
+
+async def test_a_start_without_progress_is_stuck(tmp_path: Path) -> None:
+    model = fake_model("a", "--load-s", "60", "--load-silently", start_timeout_s=1.0)
+    local = upstream_of(model)
+    async with running(tmp_path, local) as backends:
+        refused = await refusal(chat(backends, target_of(local, "a")))
+        assert refused.status == 503
+
+
+async def test_a_slow_start_with_progress_is_not_stuck(tmp_path: Path) -> None:
+    local = upstream_of(fake_model("a", "--load-s", "2", start_timeout_s=0.6))
+    async with running(tmp_path, local) as backends:
+        assert await chat(backends, target_of(local, "a"))
+
+
+async def test_an_engine_that_ignores_sigterm_and_its_runaway_child_are_both_gone(
+    tmp_path: Path,
+) -> None:
+    pid_file = tmp_path / "child"
+    local = upstream_of(fake_model("a", "--ignore-sigterm", "--fork", str(pid_file)))
+    async with running(tmp_path, local) as backends:
+        await chat(backends, target_of(local, "a"))
+        child = int(pid_file.read_text())
+        assert is_alive(child)
+        await backends.stop_backend("local/a")
+        assert not is_alive(child)
+        assert status_of(backends, "local/a").state == "stopped"
+
+
+async def test_the_runaway_child_of_a_crashed_engine_is_gone_too(tmp_path: Path) -> None:
+    pid_file = tmp_path / "child"
+    local = upstream_of(fake_model("a", "--fork", str(pid_file)))
+    async with running(tmp_path, local) as backends:
+        await chat(backends, target_of(local, "a"))
+        child = int(pid_file.read_text())
+        os.kill(status_of(backends, "local/a").pid or 0, signal.SIGKILL)
+        await until(lambda: not is_alive(child))
+
+
+async def test_death_under_load_shrinks_the_engine_once(tmp_path: Path) -> None:
+    journal = tmp_path / "journal"
+    model = fake_model("a", "--die-over", "4", "--token-s", "0.05", journal=journal, max_num_seqs=8)
+    local = upstream_of(model)
+    target = target_of(local, "a")
+    async with running(tmp_path, local) as backends:
+        tasks = [chat(backends, target, client=str(i), retries=2) for i in range(8)]
+        assert len(await asyncio.gather(*tasks)) == 8
+        assert len(lines(journal, "start")) == 2
+        assert status_of(backends, "local/a").seats == 4
+
+
+async def test_a_preloaded_engine_is_ready_without_any_request(tmp_path: Path) -> None:
+    local = upstream_of(fake_model("a", preload=True))
+    async with running(tmp_path, local) as backends:
+        await until(lambda: status_of(backends, "local/a").state == "ready")
+
+
+async def test_changed_settings_take_effect_once_the_engine_is_free(tmp_path: Path) -> None:
+    local = upstream_of(fake_model("a"))
+    async with running(tmp_path, local) as backends:
+        async with backends.lease(target_of(local, "a"), timeout_s=5):
+            changed = upstream_of(fake_model("a", max_num_seqs=7))
+            backends.use_table(table_of(changed))
+            backends.use_table(table_of(changed))
+            assert status_of(backends, "local/a").state == "draining"
+        await until(lambda: status_of(backends, "local/a").seats == 7)
+        assert await chat(backends, target_of(changed, "a"))
+        assert status_of(backends, "local/a").starts == 2
+
+
+async def test_a_backend_taken_out_of_the_rules_stops_and_is_forgotten(tmp_path: Path) -> None:
+    local = upstream_of(fake_model("a"))
+    async with running(tmp_path, local) as backends:
+        await chat(backends, target_of(local, "a"))
+        pid = status_of(backends, "local/a").pid or 0
+        backends.use_table(table_of())
+        await until(lambda: not backends.status())
+        assert not is_alive(pid)
+
+
+async def test_a_full_disk_costs_the_log_file_and_nothing_else(tmp_path: Path) -> None:
+    logs = tmp_path / "data" / "logs"
+    logs.mkdir(parents=True)
+    (logs / "local-a.log").symlink_to("/dev/full")
+    local = upstream_of(fake_model("a", "--spam", "5000"))
+    async with running(tmp_path, local) as backends:
+        for _ in range(5):
+            assert await chat(backends, target_of(local, "a"))
+        assert any("xxx" in line for line in backends.logs("local/a", 50))
+
+
+async def test_the_memory_guard_admits_nothing_and_says_why(tmp_path: Path) -> None:
+    local = upstream_of(fake_model("a"))
+    settings = quick_settings(max_ram_percent=0.01, first_byte_timeout_ms=400)
+    async with running(tmp_path, local, settings=settings) as backends:
+        refused = await refusal(chat(backends, target_of(local, "a"), timeout_s=0.3))
+        assert (refused.status, refused.code) == (503, "memory_pressure")
+        assert "max_ram_percent" in refused.message
+        assert status_of(backends, "local/a").starts == 0
+
+
+async def test_an_upstream_of_someone_else_gets_no_more_than_its_concurrency(
+    tmp_path: Path,
+) -> None:
+    other = upstream_of(fake_model("m"), engine=None, base_url="http://127.0.0.1:9/v1")
+    import msgspec
+
+    limited = msgspec.structs.replace(other, max_concurrency=2)
+    target = target_of(limited, "m")
+    settings = quick_settings(max_ram_percent=0.01)
+    async with (
+        running(tmp_path, limited, settings=settings) as backends,
+        backends.lease(target, timeout_s=1) as one,
+        backends.lease(target, timeout_s=1),
+    ):
+        assert one.base_url == "http://127.0.0.1:9/v1"
+        refused = await refusal(chat(backends, target, timeout_s=0.2))
+        assert refused.status == 504
