@@ -82,6 +82,9 @@ class Chooser:
             return Choice(names[0], note=note)
         if bond := _bond(route, request, is_named):
             return bond
+        if len(names) == 1 and not route.fallback and route.name not in self._captures:
+            able = self._able(names[0], request)
+            return able if isinstance(able, str) else Choice(able.name, able, (), note)
         return self._first_able(names, route, request, note)
 
     def _own_targets(self, route: Route, request: Request) -> tuple[str, ...]:

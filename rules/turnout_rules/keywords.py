@@ -8,16 +8,15 @@ over the text, however many keywords there are.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 import ahocorasick
-import msgspec
 
 from turnout_rules.normalise import normalise
 from turnout_rules.writing import ends_in_word, starts_in_word
 
 
-class Keyword(msgspec.Struct, frozen=True):
+class Keyword(NamedTuple):
     """A keyword ready to compare: its words, and which edges must stand at a word's edge."""
 
     words: str

@@ -18,30 +18,40 @@ _INVISIBLE = re.compile(
     "[\ufe0e\ufe0f\u034f\u00ad\u061c\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufeff"
     "\ud800-\udfff\ufff0-\ufffb\U000e0001-\U000e007f]"
 )
-# What most texts need NFKC for. `replace` on an absent character is nearly free; one of them left
-# over sends the whole text through NFKC's slow path.
+# What most texts need NFKC for. To look for one is nearly free; one of them left over sends the
+# whole text through NFKC's slow path.
 _COMMON_WIDTHS = tuple(
     (c, unicodedata.normalize("NFKC", c)) for c in "，！（）：？；～　．／％＋－…"
 )
+_COMMON_SPACES = ("\n", "\t", "\r")
 _normal_form = unicodedata.normalize
 _is_normal_form = unicodedata.is_normalized
 
 
 def normalise(text: str) -> str:
     """The form in which texts and patterns are compared; applying it twice changes nothing."""
-    is_ascii = text.isascii()
-    is_plain = text.isprintable()
-    if not is_ascii:
-        if not is_plain or _VS16 in text or _VS15 in text or _JOINER in text:
-            text = _INVISIBLE.sub("", text)
-        text = _nfkc(text)
-        folded = text.casefold()
-        text = _normal_form("NFKC", folded) if folded != text else text
-    else:
-        text = text.lower()
-    if is_plain and "  " not in text:
-        return text.strip()
-    return " ".join(text.split())
+    if text.isascii():
+        return _fold_spaces(text.lower())
+    if not text.isprintable() or _VS16 in text or _VS15 in text or _JOINER in text:
+        text = _INVISIBLE.sub("", text)
+    text = _nfkc(text)
+    folded = text.casefold()
+    return _fold_spaces(_normal_form("NFKC", folded) if folded != text else text)
+
+
+def _fold_spaces(text: str) -> str:
+    """What `" ".join(text.split())` does, without building the words where that is dearer."""
+    if text.isascii():
+        is_folded = text.isprintable() and "  " not in text
+        return text.strip() if is_folded else " ".join(text.split())
+    for space in _COMMON_SPACES:
+        if space in text:
+            text = text.replace(space, " ")
+    if not text.isprintable():
+        return " ".join(text.split())
+    while "  " in text:
+        text = text.replace("  ", " ")
+    return text.strip()
 
 
 def _nfkc(text: str) -> str:
@@ -53,9 +63,10 @@ def _nfkc(text: str) -> str:
     if _is_normal_form("NFKC", text):
         return text
     for char, form in _COMMON_WIDTHS:
-        text = text.replace(char, form)
-    if _is_normal_form("NFKC", text):
-        return text
+        if char in text:
+            text = text.replace(char, form)
+            if _is_normal_form("NFKC", text):
+                return text
     for char in set(text):
         if (form := _form_of(char)) != char:
             text = text.replace(char, form)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from turnout_rules.model import Route, Span, When
@@ -14,6 +15,7 @@ _MAX_SKIPPED_SHOWN = 3
 _MAX_CHARS = 80
 
 
+@lru_cache(maxsize=4_096)
 def entry_words(entry: str) -> str:
     """How an entry of `match` is spoken of: `keyword "翻译"`."""
     kind, colon, rest = entry.partition(":")
@@ -26,8 +28,10 @@ def entry_words(entry: str) -> str:
 
 def rule_reason(route: Route, written: Sequence[str], request: Request) -> str:
     """Why a rule won: what matched, and its priority."""
-    parts = []
     match = route.match
+    if route.when is None and match is not None and not match.all and written:
+        return f"{entry_words(written[0])} (priority {route.priority})"
+    parts = []
     if match is not None:
         if written:
             needed = match.all

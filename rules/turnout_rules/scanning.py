@@ -18,7 +18,7 @@ from turnout_rules.normalise import normalise
 from turnout_rules.patterns import (
     Patterns,
     Prefixes,
-    compile_pattern,
+    check_pattern,
     glob_pattern,
     is_plain,
     normalise_pattern,
@@ -115,7 +115,7 @@ class Conditions:
             pattern = normalise_pattern(entry[3:].strip())
             patterns = self._patterns.setdefault(part, {})
             if pattern not in patterns:
-                compile_pattern(pattern)
+                check_pattern(pattern)
             return self._intern(patterns, pattern)
         if entry.startswith("prefix:"):
             prefix = normalise(entry[7:])
@@ -132,7 +132,7 @@ class Conditions:
         if not glob.startswith("re:") and is_plain(glob):
             return self._intern(self._exact.setdefault(name, {}), glob.lower())
         pattern = glob[3:].strip() if glob.startswith("re:") else glob_pattern(glob)
-        compile_pattern(pattern)
+        check_pattern(pattern)
         return self._intern(self._globs.setdefault(name, {}), pattern)
 
     def scanner(self) -> Scanner:
