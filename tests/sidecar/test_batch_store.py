@@ -53,14 +53,14 @@ def test_a_bad_input_file_fails_with_its_line(
 ) -> None:
     path = tmp_path / "in.jsonl"
     path.write_text(content)
-    _, problems = validate(path, ENDPOINT)
+    _, problems = validate(path, ENDPOINT, lambda row: None)
     assert [(p["code"], p["line"]) for p in problems] == [(code, number)]
 
 
 def test_bytes_that_are_no_text_are_a_problem_of_their_line(tmp_path: Path) -> None:
     path = tmp_path / "in.jsonl"
     path.write_bytes(b"\xff\xfe\x00\n")
-    assert validate(path, ENDPOINT)[1][0]["line"] == 1
+    assert validate(path, ENDPOINT, lambda row: None)[1][0]["line"] == 1
 
 
 def test_a_failed_validation_runs_nothing(tmp_path: Path) -> None:
@@ -123,3 +123,16 @@ def test_the_folder_is_the_users_alone(tmp_path: Path) -> None:
     store = BatchStore(tmp_path / "b")
     store.files()
     assert (tmp_path / "b").stat().st_mode & 0o777 == 0o700
+
+
+def test_an_input_file_deleted_too_early_fails_the_batch(tmp_path: Path) -> None:
+    store = BatchStore(tmp_path / "b")
+    upload = store.fresh_upload()
+    upload.write_text(line("a"))
+    stored = store.add_file(upload, "in.jsonl", "batch")
+    batch = store.create_batch(stored.id, ENDPOINT, "24h", 86_400, None)
+    store.delete_file(stored.id)
+    store.take_in(batch)
+    failed = store.batch(batch.id)
+    assert failed is not None and failed.status == "failed"
+    assert "gone" in failed.errors

@@ -265,3 +265,19 @@ async def test_a_kill_loses_and_doubles_nothing(tmp_path: Path) -> None:
     assert [row["custom_id"] for row in rows] == [f"r{n}" for n in range(60)]
     repeated = len(one.bodies) - 60
     assert repeated <= 3 * 8, "only requests under way at a kill are sent again"
+
+
+async def test_what_did_not_run_in_time_is_in_the_error_file(tmp_path: Path) -> None:
+    async with (
+        provider(hanging) as one,
+        sidecar(rules_for(tmp_path, one.url)) as it,
+        client_of(it.url) as client,
+    ):
+        file = await client.files.create(file=("in.jsonl", lines(3)), purpose="batch")
+        store = it.service.batch_store
+        batch = await store.run(store.create_batch, file.id, ENDPOINT, "24h", 1, None)
+        it.service.batches.wake()
+        done = await ended(client, batch.id)
+        errors = await rows_of(client, done.error_file_id)
+    assert done.status == "expired"
+    assert [row["error"]["code"] for row in errors] == ["batch_expired"] * 3

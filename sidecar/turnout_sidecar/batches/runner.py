@@ -94,7 +94,10 @@ class BatchRunner:
         """Move every active batch on; whether any is left."""
         batches = await self._store.run(self._store.active)
         for batch in batches:
-            await self._move_on(batch)
+            try:
+                await self._move_on(batch)
+            except Exception:
+                log.exception("batch %s could not be moved on; the others go on", batch.id)
         return bool(batches)
 
     async def _move_on(self, batch: Batch) -> None:

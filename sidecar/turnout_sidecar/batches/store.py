@@ -21,7 +21,7 @@ from typing import Any
 import msgspec
 
 from turnout_sidecar.batches.records import ACTIVE, Batch, Job, Outcome, Status, StoredFile
-from turnout_sidecar.batches.validation import validate
+from turnout_sidecar.batches.validation import Row, validate
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS files (
@@ -142,17 +142,27 @@ class BatchStore:
 
     def take_in(self, batch: Batch) -> None:
         """Validate the input file; then the batch is `in_progress`, or `failed` with its errors."""
-        rows, problems = validate(self.path_of(batch.input_file_id), batch.endpoint)
-        if problems:
-            errors = json.dumps({"object": "list", "data": problems})
-            self._set_status(batch.id, "failed", {"errors": errors})
-            return
-        with self._database() as connection:
-            connection.executemany(
-                "INSERT OR IGNORE INTO requests VALUES (?, ?, ?, ?, 'pending', NULL)",
-                [(batch.id, row.line, row.custom_id, row.body) for row in rows],
+        connection = self._database()
+
+        def keep(row: Row) -> None:
+            values = (batch.id, row.line, row.custom_id, row.body)
+            connection.execute(
+                "INSERT OR IGNORE INTO requests VALUES (?, ?, ?, ?, 'pending', NULL)", values
             )
-            self._update(connection, batch.id, "in_progress", {"total": len(rows)})
+
+        try:
+            count, problems = validate(self.path_of(batch.input_file_id), batch.endpoint, keep)
+            if not problems:
+                self._update(connection, batch.id, "in_progress", {"total": count})
+                connection.commit()
+                return
+        except FileNotFoundError:
+            problems = [{"code": "file_not_found", "message": "the input file is gone"}]
+            problems[0] |= {"param": "input_file_id", "line": None}
+        finally:
+            connection.rollback()
+        errors = json.dumps({"object": "list", "data": problems})
+        self._set_status(batch.id, "failed", {"errors": errors})
 
     def pending(self, batch: Batch, skip: set[int], limit: int) -> list[Job]:
         """Requests of `batch` that wait and are not among the lines to `skip`."""

@@ -5,7 +5,7 @@ All problems come with their line, at most `MAX_PROBLEMS` of them, in the words 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -37,26 +37,32 @@ class Row(msgspec.Struct, frozen=True):
     body: bytes
 
 
-def validate(path: Path, endpoint: str) -> tuple[list[Row], list[dict[str, Any]]]:
-    """The rows of the file and its problems; with problems nothing may run."""
-    rows: list[Row] = []
+def validate(
+    path: Path, endpoint: str, keep: Callable[[Row], object]
+) -> tuple[int, list[dict[str, Any]]]:
+    """Hand every good row to `keep`; how many there were, and the file's problems.
+
+    With problems nothing may run, so the caller must be able to take back what it kept.
+    """
+    count = 0
     problems: list[dict[str, Any]] = []
     names: set[str] = set()
     for number, raw in _lines(path):
         if len(problems) >= MAX_PROBLEMS:
             break
-        if len(rows) >= MAX_REQUESTS:
+        if count >= MAX_REQUESTS:
             problems.append(_problem(number, "too_many_requests", f"more than {MAX_REQUESTS}"))
             break
         found = _check(number, raw, endpoint, names)
         if isinstance(found, Row):
-            rows.append(found)
+            count += 1
             names.add(found.custom_id)
+            keep(found)
         else:
             problems.append(found)
-    if not rows and not problems:
+    if not count and not problems:
         problems.append(_problem(None, "empty_file", "the input file has no requests"))
-    return rows, problems
+    return count, problems
 
 
 def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
