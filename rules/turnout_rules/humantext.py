@@ -15,7 +15,7 @@ import msgspec
 
 from turnout_rules.splicing import Fields
 from turnout_rules.unreadable import Unreadable
-from turnout_rules.wrappers import Wrappers
+from turnout_rules.wrappers import Wrappers, join_parts
 
 _NOTHING = msgspec.Raw()
 _QUOTE = 0x22
@@ -88,11 +88,11 @@ def text_of(message: Message) -> str:
     try:
         content = _content.decode(raw)
         if content is None or isinstance(content, str):
-            return content or ""
+            return join_parts([content]) if content else ""
         texts = [_string.decode(p.text) for p in content if p.type in TEXT_PARTS]
     except msgspec.DecodeError as error:
         raise Unreadable("a message's content is neither text nor parts") from error
-    return texts[0] if len(texts) == 1 else "\n".join(texts)
+    return join_parts(texts)
 
 
 def messages_backwards(array: memoryview) -> Iterator[Message]:

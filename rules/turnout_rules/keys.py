@@ -15,6 +15,7 @@ import msgspec
 
 from turnout_rules.humantext import CONVERSATION_FIELD, TEXT_PARTS, Message, text_of
 from turnout_rules.unreadable import Unreadable
+from turnout_rules.wrappers import join_parts
 
 if TYPE_CHECKING:
     from turnout_rules.request import Request
@@ -112,8 +113,8 @@ def _role_and_text(value: Any) -> tuple[str, str]:
     if isinstance(content, list):
         parts = [part for part in content if isinstance(part, dict)]
         texts = [part.get("text") for part in parts if part.get("type") in TEXT_PARTS]
-        content = "\n".join(text for text in texts if isinstance(text, str))
-    return value["role"], content if isinstance(content, str) else ""
+        return value["role"], join_parts([text for text in texts if isinstance(text, str)])
+    return value["role"], join_parts([content]) if isinstance(content, str) else ""
 
 
 def _head(request: Request, name: str) -> bytes:

@@ -35,6 +35,9 @@ CUT = (
     "skill",
     "skills_instructions",
     "user_shell_command",
+    "recommended_plugins",
+    "available_skills",
+    "tool_context",
     # Cline, Roo, Kilo
     "environment_details",
     "file_content",
@@ -87,9 +90,10 @@ OPEN = (
 )
 """Tags whose content is what the person wrote."""
 
+MACHINE_PARTS = ("# AGENTS.md instructions", "# CLAUDE.md")
+"""Beginnings of parts that a tool put beside the person's words; such a part is left out."""
+
 MACHINE_STARTS = (
-    r"# AGENTS\.md instructions\b",
-    r"# CLAUDE\.md\b",
     r"\[[\w.-]+(?: for '[^'\n]*'| [^\]\n]{0,200})?\] Result:",
     r"\[ERROR\] You did not use a tool",
     r"\[TASK RESUMPTION\]",
@@ -115,6 +119,9 @@ TRAILERS = (
     "# *SEARCH/REPLACE block* Rules:",
     "# File editing rules:",
     "# *edit block* Rules:",
+    "# *HASHLINE edit block* Rules:",
+    "ONLY return code using the `write_file` function.",
+    "ONLY return code using the `replace_lines` function.",
     "To suggest changes to a file you MUST return the entire content of the updated file.",
     "# *file listing* Rules:",
     "# V4A Diff Format",
@@ -126,6 +133,12 @@ TRAILERS = (
     "REMINDERS\n\nBelow is your current list of reminders for this task.",
 )
 """Lines at which a reminder that the tool appended begins; it runs to the end of the message."""
+
+
+def join_parts(texts: list[str]) -> str:
+    """A message's text from its parts, each on lines of its own, without parts of tools."""
+    own = [text for text in texts if not text.lstrip().startswith(MACHINE_PARTS)]
+    return own[0] if len(own) == 1 else "\n".join(own)
 
 
 class Wrappers:
@@ -149,7 +162,7 @@ class Wrappers:
         text = text.strip()
         if text.startswith(("#", "[", "T", "C", "I", "H")) and self._machine.match(text):
             return "\n".join(self._opened(text)).strip()
-        if "#" in text or "To suggest" in text or "REMINDERS" in text:
+        if "#" in text or "To suggest" in text or "REMINDERS" in text or "ONLY return" in text:
             trailer = self._trailer.search(text)
             text = text if trailer is None else text[: trailer.start()].rstrip()
         if "<" not in text:

@@ -46,6 +46,19 @@ def test_a_long_tool_loop_is_walked_back() -> None:
     assert read(dumps(claude_code(50_000, loops=400)), path="/v1/messages").text == ASK
 
 
+def test_words_beside_the_agents_file_in_one_message_are_found() -> None:
+    texts = [
+        "<recommended_plugins>\ncode\n</recommended_plugins>",
+        "# AGENTS.md instructions for /repo\n\nUse debug.",
+        "<environment_context>/repo</environment_context>",
+        ASK,
+    ]
+    content = [{"type": "input_text", "text": text} for text in texts]
+    body = {"model": "m", "input": [{"role": "user", "content": content}]}
+    assert read(body, endpoint="responses").text == ASK
+    assert read(chat("# AGENTS.md instructions for /x\n\ncode")).text == ""
+
+
 def test_the_last_human_message_counts_not_the_first() -> None:
     body = claude_code(5_000)
     body["messages"] += [
@@ -84,7 +97,6 @@ CLEANED = [
         " file.",
         "words",
     ),
-    ("# AGENTS.md instructions for /x\n\ncode", ""),
     ("# Heading of mine\ntext", "# Heading of mine\ntext"),
     ("[read_file for 'a.py'] Result:\ncode", ""),
     ("[apply_diff for 'a'] Result:\n<feedback>no, use tabs</feedback>", "no, use tabs"),
