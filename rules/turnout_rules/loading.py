@@ -218,7 +218,7 @@ def _add_implied_upstreams(read: Folder) -> None:
             wanted.setdefault(upstream, {}).setdefault(model, draft.place("target"))
     inference = read.draft_settings.inference
     if inference is not None and inference.name not in read.upstreams:
-        read.upstreams[inference.name] = _with_wanted_models(inference, wanted)
+        read.upstreams[inference.name] = _with_wanted_models(read, inference, wanted)
     if read.has_upstreams:
         return
     for name, (url, key) in _IMPLICIT.items():
@@ -232,12 +232,20 @@ def _add_implied_upstreams(read: Folder) -> None:
             read.problems.append(Problem(*where, "warning", "implicit-upstream", message, remedy))
 
 
-def _with_wanted_models(upstream: Upstream, wanted: dict[str, dict[str, Place]]) -> Upstream:
+def _with_wanted_models(
+    read: Folder, upstream: Upstream, wanted: dict[str, dict[str, Place]]
+) -> Upstream:
     """A managed `inference:` engine answers to every name that routes call it by."""
     if not upstream.is_managed:
         return upstream
     ((_, only),) = upstream.models.items()
     names = [n for n in wanted.get(upstream.name, ()) if n and "{" not in n] or [only.name]
+    if len(names) > 1:
+        place = upstream.place
+        message = f"{', '.join(names)} are one `model_path`: each name runs an engine of its own"
+        where = (place.file, place.line, place.column)
+        remedy = "use one name in all routes"
+        read.problems.append(Problem(*where, "warning", "engine-twice", message, remedy))
     models: dict[str, Model] = {n: msgspec.structs.replace(only, name=n) for n in names}
     return msgspec.structs.replace(upstream, models=models)
 

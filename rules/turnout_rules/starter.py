@@ -5,9 +5,30 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from turnout_rules.document import Document
 from turnout_rules.json_schema import SCHEMA_FILE, json_schema
+from turnout_rules.problems import Problem
+from turnout_rules.upstream_schema import read_upstreams
+from turnout_rules.yaml_source import parse
 
 FILES = ("routes.yaml", "upstreams.yaml", "probes.yaml", "turnout.yaml", "scripts/pick.py")
+STARTER_TARGET = "local/smollm2"
+"""Where the starter routes go."""
+
+
+def targets_in(upstreams: str) -> list[str]:
+    """The targets that an upstreams file lists, engines of this machine first."""
+    problems: list[Problem] = []
+    root = parse("upstreams.yaml", upstreams.encode(), problems)
+    if root is None:
+        return []
+    document = Document("upstreams.yaml", problems)
+    found = []
+    for name, (_, node) in document.fields(root, "a rule file").items():
+        if name == "upstreams":
+            found += read_upstreams(document, node)
+    found.sort(key=lambda upstream: not upstream.is_managed)
+    return [f"{upstream.name}/{model}" for upstream in found for model in upstream.models]
 
 
 def starter_folder() -> Path:

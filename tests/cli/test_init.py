@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from turnout_cli.commands.init import PROFILES, fitted
 from turnout_cli.main import main
 from turnout_rules.loading import load_rules
 from turnout_rules.probes import run_probes
-from turnout_rules.starter import FILES
+from turnout_rules.starter import FILES, starter_files
 
 ROOT = Path(__file__).parents[2]
 
@@ -51,6 +52,23 @@ def test_files_that_are_there_stay_unless_forced(
     assert "smollm2" in (tmp_path / "routes.yaml").read_text()
 
 
+def test_with_other_upstreams_the_starter_routes_go_to_what_there_is() -> None:
+    upstreams = "upstreams:\n  api: {base_url: https://x/v1, models: [big]}\n"
+    upstreams += "  gpu: {engine: vllm, models: {main: {model_path: ./m}}}\n"
+    files = fitted(starter_files(), upstreams)
+    assert "target: gpu/main" in files["routes.yaml"]
+    assert "local/smollm2" not in files["routes.yaml"] + files["scripts/pick.py"]
+    own = fitted(starter_files(), starter_files()["upstreams.yaml"])
+    assert own == starter_files()
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_every_profile_checks_without_errors(tmp_path: Path, profile: str) -> None:
+    pytest.importorskip("turnout_sidecar.profiles", reason="profiles are not installed")
+    assert main(["init", "--profile", profile, str(tmp_path)]) == 0
+    assert main(["check", str(tmp_path)]) == 0
+
+
 def test_the_example_script_loads_and_chooses(tmp_path: Path) -> None:
     main(["init", str(tmp_path)])
     routes = tmp_path / "routes.yaml"
@@ -61,7 +79,7 @@ def test_the_example_script_loads_and_chooses(tmp_path: Path) -> None:
     from turnout_rules.request import Request
 
     assert rules.table.decide(Request.from_text("hello you")).target == "local/smollm2"
-    assert rules.scripts["scripts/pick.py"].last_error == ""
+    assert rules.scripts["scripts/pick.py"].errors == 0
 
 
 def test_every_key_of_the_language_is_mentioned_in_the_starter_files(tmp_path: Path) -> None:

@@ -52,3 +52,19 @@ def test_broken_rules_are_reported_as_check_does(
     (folder / "routes.yaml").write_text("routes:\n- {name: a, target: x/y}\n")
     assert main(["test", str(folder)]) == 1
     assert "routes.yaml:2:21: error: unknown upstream `x`" in capsys.readouterr().err
+
+
+@pytest.mark.local
+def test_the_starter_probes_hold_with_the_real_classifier(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["init", str(tmp_path)]) == 0
+    capsys.readouterr()
+    assert main(["test", "--semantic", "--tag", "article", "--json", str(tmp_path)]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert [(p["route"], p["layer"]) for p in report["probes"]] == [
+        ("translation", "rule"),
+        ("code", "rule"),
+        ("summary", "semantic"),
+        ("chat", "semantic"),
+    ]

@@ -82,6 +82,7 @@ def test_inference_without_a_url_is_an_engine_of_ours(tmp_path: Path) -> None:
     assert {m.model_path for m in vllm.models.values()} == {"./models/qwen7b-int4"}
     assert set(vllm.models) == {"code-model", "general-model"}
     assert vllm.models["code-model"].max_num_seqs == 4
+    assert "engine-twice" in [p.code for p in rules.warnings]
 
 
 def test_files_merge_in_the_order_of_their_names(tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ def run(args: argparse.Namespace) -> int:
     if args.profile:
         from turnout_sidecar.profiles import profile_upstreams
 
-        files["upstreams.yaml"] = profile_upstreams(args.profile)
+        files = fitted(files, profile_upstreams(args.profile))
     there = [name for name in files if (folder / name).exists()]
     if there and not args.force:
         names = ", ".join(there)
@@ -48,3 +48,16 @@ def run(args: argparse.Namespace) -> int:
     print(f"wrote {', '.join(files)} to {folder}")
     print(f"next: turnout check {folder}; turnout up --rules {folder}")
     return 0
+
+
+def fitted(files: dict[str, str], upstreams: str) -> dict[str, str]:
+    """The starter files with these upstreams instead: routes go to a target that they have."""
+    from turnout_rules.starter import STARTER_TARGET, targets_in
+
+    targets = targets_in(upstreams)
+    changed = files | {"upstreams.yaml": upstreams}
+    if STARTER_TARGET in targets or not targets:
+        return changed
+    for name in ("routes.yaml", "scripts/pick.py"):
+        changed[name] = changed[name].replace(STARTER_TARGET, targets[0])
+    return changed
