@@ -82,18 +82,19 @@ def _replace(
     changes: Mapping[str, bytes | None],
     added: list[tuple[str, bytes]],
 ) -> bytes:
-    pieces: list[bytes] = []
+    # Views, because a slice of a large body would be copied once more.
+    view = memoryview(body)
     position = body.index(b"{") + 1
-    pieces.append(body[:position])
+    pieces: list[bytes | memoryview] = [view[:position]]
     if added:
         pieces.append(b",".join(_pair(name, value) for name, value in added))
         pieces.append(b"," if kept else b"")
     for name, (_, start, end) in kept:
         value = changes.get(name)
         if value is not None:
-            pieces += (body[position:start], value)
+            pieces += (view[position:start], value)
             position = end
-    pieces.append(body[position:])
+    pieces.append(view[position:])
     return b"".join(pieces)
 
 
