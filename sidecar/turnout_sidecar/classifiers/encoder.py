@@ -50,7 +50,7 @@ class Encoder:
 
     def encode(self, text: str) -> Vectors:
         """The vector of one text."""
-        return self._run([text])[0]
+        return np.asarray(self._run([text])[0], np.float32)
 
     def encode_all(
         self, texts: Sequence[str], progress: Callable[[int], None] | None = None

@@ -90,7 +90,7 @@ class Head:
     def judge(
         self, text: str, vector: Floats, *, threshold: float | None, own: dict[str, float]
     ) -> Verdict:
-        """The verdict; `own` thresholds of routes go before `threshold`, that before the derived."""
+        """The verdict; `own` (per route) thresholds go before `threshold`, it before the derived."""
         if not self.routes:
             return Verdict(route=None, out_of_scope=1.0, reason="no route has examples")
         fitted, row = self.kernel(text, vector)
@@ -105,13 +105,13 @@ class Head:
         general = fitted.calibration.threshold if threshold is None else threshold
         return Verdict(
             route=name,
-            probability=round(belongs * float(shares[top]), 4),
+            probability=round(belongs * float(shares[top]), 6),
             threshold=own.get(name, general),
             runner_up=None if second == top else self.routes[second],
             runner_up_probability=(
-                0.0 if second == top else round(belongs * float(shares[second]), 4)
+                0.0 if second == top else round(belongs * float(shares[second]), 6)
             ),
-            out_of_scope=round(1.0 - belongs, 4),
+            out_of_scope=round(1.0 - belongs, 6),
             reason=self._reason(row),
         )
 

@@ -1,12 +1,13 @@
 """The head: kernel ridge regression over what a text means and which words it uses.
 
 One kernel row compares a text with every example: a bell curve over the encoder's cosine plus the
-inner product of the lexical vectors. Leaving an example (or a whole route) out has a closed form, so
+inner product of the lexical vectors. Leaving an example or a whole route out has a closed form:
 settings and calibration come from left-out scores without training twice. Pure; no files, no clock.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import msgspec
@@ -68,7 +69,7 @@ def left_out(
                 block = inverse[np.ix_(rows, rows)]
                 without_route[rows] = targets[rows] - np.linalg.solve(block, coefficients[rows])
                 without_route[rows, label] = -1.0
-    return coefficients, alone, without_route
+    return coefficients, np.asarray(alone, np.float32), np.asarray(without_route, np.float32)
 
 
 def one_hot(labels: Labels, count: int) -> Floats:
@@ -100,7 +101,9 @@ def choose_shape(vectors: Floats, lexical: Floats, labels: Labels, count: int) -
     def distance(shape: Shape) -> float:
         """From the defaults, in steps of the grid."""
         start = Shape()
-        return abs(np.log(shape.lexical / start.lexical)) + abs(np.log(shape.width / start.width))
+        return abs(math.log(shape.lexical / start.lexical)) + abs(
+            math.log(shape.width / start.width)
+        )
 
     return min((s for s in is_right if is_as_good(s)), key=distance)
 
