@@ -41,6 +41,7 @@ def lint(drafts: Sequence[RouteDraft], upstreams: Mapping[str, Upstream]) -> lis
         _entries(findings, draft)
         _conditions(findings, draft)
     _catch_alls(findings, ordered)
+    _default(findings, ordered)
     _shadows(findings, ordered)
     return findings.problems
 
@@ -270,6 +271,17 @@ def _catch_alls(findings: _Findings, ordered: Sequence[RouteDraft]) -> None:
                 remedy = "move it behind them, or give it a lower priority"
             findings.warning(draft.place("match"), "catch-all-outranks", message, remedy)
         return
+
+
+def _default(findings: _Findings, ordered: Sequence[RouteDraft]) -> None:
+    """Where the semantic layer is in use, what it does not take should be said, not implied."""
+    if not ordered or ordered[-1].route.is_catch_all:
+        return
+    first = next((d for d in ordered if d.route.examples), None)
+    if first is not None:
+        message = "no catch-all stands last: what the classifier does not take passes as it is"
+        remedy = "say so with `- {name: default, match: [.*], priority: -100, target: pass}`"
+        findings.warning(first.place("examples"), "no-default", message, remedy)
 
 
 def _shadows(findings: _Findings, ordered: Sequence[RouteDraft]) -> None:

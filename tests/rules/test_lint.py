@@ -195,7 +195,7 @@ ROUTES = [
         - {name: a, target: api/m}
         - {name: b, examples: [hello there], target: api/m}
         """,
-        ["2 never-by-rule"],
+        ["2 never-by-rule", "3 no-default"],
     ),
 ]
 

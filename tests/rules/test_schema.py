@@ -44,10 +44,11 @@ def test_every_key_of_a_route_is_read(tmp_path: Path) -> None:
             description: about
             threshold: 0.5
             observe: yes
+          - {name: default, match: [.*], priority: -9, target: pass}
         """,
     )
     assert read.problems == []
-    (route,) = read.routes
+    route, _ = read.routes
     assert route.match is not None and route.when is not None
     assert (route.match.any, route.match.all) == (("code", "re:a+b"), ("xy*",))
     assert (route.match.none, route.match.on) == (("prefix:no",), "all")
