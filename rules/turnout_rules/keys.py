@@ -27,8 +27,7 @@ _FIRST_CHUNK = 32 * 1024
 _FIRST_MESSAGES = 16
 _BILLING = b"x-anthropic-billing-header"
 _parse_next = json.JSONDecoder().raw_decode
-_messages = msgspec.json.Decoder(list[msgspec.Raw])
-_message = msgspec.json.Decoder(Message)
+_messages = msgspec.json.Decoder(list[Message])
 
 
 def conversation_key(request: Request, wrappers: Wrappers | None) -> str:
@@ -99,8 +98,7 @@ def _first_messages(array: memoryview) -> Iterator[tuple[str, str]]:
 
 def _first_messages_whole(array: memoryview) -> Iterator[tuple[str, str]]:
     try:
-        for raw in _messages.decode(array)[:_FIRST_MESSAGES]:
-            message = _message.decode(raw)
+        for message in _messages.decode(array)[:_FIRST_MESSAGES]:
             yield message.role or "", text_of(message)
     except (msgspec.DecodeError, Unreadable, RecursionError):
         return
