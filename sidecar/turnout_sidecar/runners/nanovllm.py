@@ -445,12 +445,12 @@ def _usage(job: Job) -> dict[str, int]:
 
 def _has_left(connection: Any) -> bool:
     """Whether the client has closed its side; pipelined data means that it has not."""
-    import select
     import socket
 
     try:
-        readable, _, _ = select.select([connection], [], [], 0)
-        return bool(readable) and connection.recv(1, socket.MSG_PEEK) == b""
+        return bool(connection.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) == b"")
+    except BlockingIOError:
+        return False
     except OSError:
         return True
 
