@@ -20,7 +20,7 @@ from aiohttp import web
 from turnout_rules.folders import runtime_folder
 
 MAX_SOCKET_PATH_BYTES = 100
-SHUTDOWN_TIMEOUT_S = 2.0
+SHUTDOWN_TIMEOUT_S = 1.0
 KEEPALIVE_TIMEOUT_S = 75.0
 
 
