@@ -79,7 +79,7 @@ class Rows:
         self.all = tuple(_row(n, r, conditions, problems) for n, r in enumerate(routes))
         if problems:
             raise RulesError(problems)
-        self.scanner: Scanner = conditions.scanner()
+        self.scanner = _scanner(conditions, routes)
         self._filed: dict[int, list[int]] = {}
         always = []
         for row in self.all:
@@ -118,6 +118,16 @@ class Rows:
     def hits(self, found: set[int]) -> tuple[Hit, ...]:
         """Every entry of every route that holds."""
         return tuple(Hit(row.route.name, e) for row, hit in self.touched(found) for e in hit)
+
+
+def _scanner(conditions: Conditions, routes: Sequence[Route]) -> Scanner:
+    try:
+        return conditions.scanner()
+    except ValueError as error:
+        message, _, remedy = str(error).partition("; ")
+        place = routes[0].place
+        problem = Problem(place.file, 0, 0, "error", "patterns-too-large", message, remedy)
+        raise RulesError([problem]) from error
 
 
 def is_rule(route: Route) -> bool:

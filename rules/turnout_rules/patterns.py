@@ -16,9 +16,11 @@ import re2
 from turnout_rules.normalise import normalise
 from turnout_rules.writing import is_mark
 
-# The set's automaton grows as texts are seen and is dropped when it reaches this; nothing is
-# reserved. Too little and `Compile` fails, or states are built again and again.
-MAX_MEMORY = 1 << 30
+# The set's automaton grows as texts are seen and starts afresh when it reaches its limit; nothing
+# is reserved. Sets that do not compile in the first get the next. One pattern alone gets RE2's own
+# default, so that no single one (`\p{L}{900}`) makes a set that takes seconds to build.
+_ONE_PATTERN_BYTES = 8 << 20
+_SET_BYTES = (64 << 20, 512 << 20)
 _QUANTIFIERS = frozenset("*+?{")
 
 # What RE2 has not, in the words of somebody who knows other engines: (written, what it is, remedy).
@@ -35,9 +37,9 @@ _LACKS = (
 )
 
 
-def _options(*, is_case_sensitive: bool = False) -> Any:
+def _options(*, is_case_sensitive: bool = False, max_memory: int = _ONE_PATTERN_BYTES) -> Any:
     options = re2.Options()
-    options.max_mem = MAX_MEMORY
+    options.max_mem = max_memory
     options.log_errors = False
     options.case_sensitive = is_case_sensitive
     return options
@@ -49,11 +51,12 @@ _CHECKING = _options()
 def check_pattern(pattern: str) -> None:
     """Raises ValueError saying in plain words what is wrong with `pattern`.
 
-    Compiles nothing that is kept; `re2.compile` would remember every pattern for the process's life
-    and costs three times as much.
+    Keeps nothing: `re2.compile` would remember patterns that only the set needs.
     """
+    alone = re2.Set.SearchSet(_CHECKING)
     try:
-        re2.Set.SearchSet(_CHECKING).Add(pattern)
+        alone.Add(pattern)
+        alone.Compile()
     except (re2.error, UnicodeEncodeError):
         compile_pattern(pattern)
 
@@ -177,22 +180,13 @@ class Patterns:
     def __init__(
         self, patterns: Iterable[tuple[str, int]], *, is_case_sensitive: bool = False
     ) -> None:
-        """Build the set; raises ValueError where even its memory limit does not suffice."""
-        options = _options(is_case_sensitive=is_case_sensitive)
-        options.never_capture = True
-        found = re2.Set.SearchSet(options)
-        self._numbers: list[int] = []
+        """Build the set; raises ValueError where even the largest memory limit does not do."""
+        pairs = list(patterns)
+        self._numbers = [number for _, number in pairs]
         # None without patterns: RE2 can neither compile nor ask an empty set.
         self._match: Any = None
-        try:
-            for pattern, number in patterns:
-                found.Add(pattern)
-                self._numbers.append(number)
-            if self._numbers:
-                found.Compile()
-                self._match = found.Match
-        except re2.error as error:
-            raise ValueError(f"the patterns together are too large for RE2: {error}") from error
+        if pairs:
+            self._match = _compile_set([p for p, _ in pairs], is_case_sensitive).Match
 
     def find(self, text: str, found: set[int]) -> None:
         """Add the numbers of all patterns that match somewhere in `text` to `found`."""
@@ -203,6 +197,21 @@ class Patterns:
             numbers = self._numbers
             for hit in hits:
                 found.add(numbers[hit])
+
+
+def _compile_set(patterns: list[str], is_case_sensitive: bool) -> Any:
+    for limit in _SET_BYTES:
+        options = _options(is_case_sensitive=is_case_sensitive, max_memory=limit)
+        options.never_capture = True
+        found = re2.Set.SearchSet(options)
+        try:
+            for pattern in patterns:
+                found.Add(pattern)
+            found.Compile()
+        except re2.error:
+            continue
+        return found
+    raise ValueError("the patterns together are too large for RE2; use fewer or simpler ones")
 
 
 class Prefixes:

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from turnout_rules import patterns
 from turnout_rules.normalise import normalise
 from turnout_rules.patterns import (
     Patterns,
@@ -91,9 +92,9 @@ def test_a_good_pattern_has_no_complaint() -> None:
 
 
 def test_a_hostile_pattern_and_text_cost_nothing_special() -> None:
-    patterns = Patterns([("(a+)+$", 0), ("(a|aa)+b", 1), ("(.*a){20}", 2)])
+    hostile = Patterns([("(a+)+$", 0), ("(a|aa)+b", 1), ("(.*a){20}", 2)])
     started = time.perf_counter()
-    patterns.find("a" * 4_000 + "!", set())
+    hostile.find("a" * 4_000 + "!", set())
     assert time.perf_counter() - started < 1.0
 
 
@@ -147,3 +148,16 @@ def test_globs(glob: str, value: str, is_match: bool) -> None:
     found: set[int] = set()
     Patterns([(glob_pattern(glob), 0)]).find(value, found)
     assert bool(found) is is_match
+
+
+def test_one_huge_pattern_is_refused() -> None:
+    assert "too large" in complaint(r"x\p{L}{900}")
+
+
+def test_patterns_that_outgrow_the_first_memory_limit_get_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(patterns, "_SET_BYTES", (1 << 16, 8 << 20))
+    found: set[int] = set()
+    Patterns([(rf"x{n}\p{{L}}{{6}}", n) for n in range(20)]).find("x3" + "é" * 6, found)
+    assert found == {3}

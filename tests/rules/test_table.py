@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from matching_kit import ask, embeddings, route, table, when_route, winner
+from turnout_rules import patterns
 from turnout_rules.decision import Verdict
 from turnout_rules.model import Match, Place, Route, When
 from turnout_rules.problems import RulesError
@@ -149,6 +150,15 @@ def test_all_bad_entries_are_reported_with_their_places() -> None:
     assert found == [(3, 5, "error"), (4, 5, "error"), (9, 1, "error")]
     assert "look-ahead" in caught.value.problems[0].message
     assert "none:" in caught.value.problems[0].remedy
+
+
+def test_patterns_that_are_too_large_together_are_an_error_of_the_rules(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(patterns, "_SET_BYTES", (1 << 16,))
+    made = [route(f"r{n}", rf"re:x{n}\p{{L}}{{9}}") for n in range(20)]
+    with pytest.raises(RulesError, match="too large for RE2"):
+        table(*made)
 
 
 # convention
