@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import logging
 import os
 import signal
@@ -27,6 +28,10 @@ from turnout_sidecar.logs import set_up_logging
 from turnout_sidecar.service import Service
 
 log = logging.getLogger("turnout_sidecar")
+
+
+CLASSIFIER_WAIT_S = 10.0
+"""It answers at once, but is called ready once first requests get the semantic layer too."""
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -68,6 +73,8 @@ async def _serve(args: argparse.Namespace) -> int:
     try:
         if read_record() is None:
             write_json(record_path(), listening)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(_either(stop, service.classifier_settled), CLASSIFIER_WAIT_S)
         if args.ready_file is not None:
             write_json(args.ready_file, listening)
         log.info("the sidecar answers on port %d and %s", listening.port, listening.socket)
@@ -77,6 +84,16 @@ async def _serve(args: argparse.Namespace) -> int:
         clear(listening)
         await runner.cleanup()
     return 0
+
+
+async def _either(*events: asyncio.Event) -> None:
+    """Until one of `events` is set."""
+    waits = [asyncio.create_task(event.wait()) for event in events]
+    try:
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for wait in waits:
+            wait.cancel()
 
 
 if __name__ == "__main__":

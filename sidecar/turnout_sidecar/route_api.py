@@ -69,7 +69,7 @@ class RouteApi:
         classifier: dict[str, Any] = {"state": "off", "reason": service.decider.classifier_problem}
         if service.decider.classifier is not None:
             classifier = {"state": "ready", **service.decider.classifier.describe()}
-        elif service.is_classifier_coming:
+        elif not service.classifier_settled.is_set():
             classifier["state"] = "starting"
         rules = {
             "version": current.table.version,

@@ -61,7 +61,8 @@ class Service:
         self.batches = BatchRunner(
             self.batch_store, self.intake, self.dispatcher, self.live, self.metrics
         )
-        self.is_classifier_coming = settings.classifier.kind != "off"
+        self.classifier_settled = asyncio.Event()
+        """Set once the classifier is ready, off or known not to work."""
         self.is_classifier_broken = False
         self._classifier: Classifier | None = None
         # Set by a reload, awaited by the classifier's task, so that quick edits train once.
@@ -128,6 +129,7 @@ class Service:
         settings = self.live.current.settings
         if settings.classifier.kind == "off":
             self.decider.classifier_problem = "switched off in the settings"
+            self.classifier_settled.set()
             return
         try:
             from turnout_sidecar.classifiers import build_classifier
@@ -139,10 +141,10 @@ class Service:
         except Exception as error:
             self.decider.classifier_problem = f"{type(error).__name__}: {error}"
             log.warning("the classifier is off: %s", self.decider.classifier_problem)
+            self.classifier_settled.set()
             return
-        finally:
-            self.is_classifier_coming = False
         self.decider.classifier = classifier
+        self.classifier_settled.set()
         while True:
             await self._has_new_table.wait()
             self._has_new_table.clear()

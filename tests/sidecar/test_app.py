@@ -319,8 +319,7 @@ async def test_a_broken_classifier_is_reported_and_the_sidecar_serves(
     monkeypatch.setattr(classifiers, "build_classifier", refuse)
     async with sidecar(rules) as it:
         async with asyncio.timeout(5):
-            while it.service.is_classifier_coming:
-                await asyncio.sleep(0.01)
+            await it.service.classifier_settled.wait()
         health = json.loads((await get(it.url + "/healthz"))[1])
         assert health["classifier"]["state"] == "off"
         assert "onnxruntime" in health["classifier"]["reason"]
