@@ -8,11 +8,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import psutil
 
 from turnout_rules.model import Target
+from turnout_sidecar.engines.base import model_file
 from turnout_sidecar.memory import Host
 
 log = logging.getLogger(__name__)
@@ -45,8 +47,8 @@ def look(machine: Any) -> Host:
 
 
 def need_of(target: Target, machine: Any) -> Need:
-    """What `target` needs; an unreadable model counts as nothing, its engine will say why."""
-    return Need()
+    """What `target` needs: planned from the model's own files, or at least their size."""
+    return Need(total_bytes=_file_bytes(target))
 
 
 def cause_of(reason: str, code: int | None, lines: Sequence[str]) -> Cause:
@@ -55,3 +57,12 @@ def cause_of(reason: str, code: int | None, lines: Sequence[str]) -> Cause:
     if "out of memory" in text:
         return Cause(kind="out_of_memory", message="out of memory")
     return Cause(kind=reason, message=f"the engine ended ({reason}, exit code {code})")
+
+
+def _file_bytes(target: Target) -> int:
+    """The size of `model_path`; 0 for what is no file or folder here."""
+    path = Path(model_file(target.model)) if target.model.model_path else None
+    if path is None or not path.exists():
+        return 0
+    files = [path] if path.is_file() else [p for p in path.iterdir() if p.is_file()]
+    return sum(file.stat().st_size for file in files)

@@ -220,8 +220,10 @@ class Schedule:
             draft.coming[device] = draft.coming.get(device, 0) + victim.need_bytes
         if victims is not None:
             return False
-        starting = sum(s.need_bytes for s in others if s.state in HOLDS_MEMORY)
-        if starting < missing:
+        movable = sum(
+            s.need_bytes for s in others if s.state in HOLDS_MEMORY or s.name in draft.start
+        )
+        if movable < missing:
             draft.misfit.append(wanted.name)
             return True
         return False

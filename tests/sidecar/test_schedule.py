@@ -229,6 +229,10 @@ class Machine(RuleBasedStateMachine):
         for t in moves.late:
             del self.waiting[t]
         for name in moves.misfit:
+            pinned = self.need["a"] if self.is_pinned and name != "a" else 0
+            assert self.need[name] + pinned > self.budget, (
+                "refused what could have been made to fit"
+            )
             for t in self.schedule.drop(name):
                 del self.waiting[t]
 
