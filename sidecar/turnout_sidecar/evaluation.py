@@ -1,6 +1,6 @@
 """How good the semantic layer is on labelled texts: the rows, the figures, the pairs it confuses.
 
-Asks the classifier that the sidecar would use, one text at a time as traffic comes; changes nothing.
+Asks the classifier that the sidecar would use, one text at a time; changes nothing.
 """
 
 from __future__ import annotations

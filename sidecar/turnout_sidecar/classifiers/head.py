@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from turnout_rules.decision import Verdict
-from turnout_sidecar.classifiers.heads import Fitted, blend, semantic_kernel
+from turnout_sidecar.classifiers.heads import Fitted, bell, blend
 from turnout_sidecar.classifiers.lexical import Vocabulary, dots, hashed
 
 Floats = npt.NDArray[np.float32]
@@ -68,6 +68,10 @@ class Head:
         self.max_chars = max_chars
         self.digest = digest
         self._vocabulary = vocabulary
+        self._weights = {
+            True: np.ascontiguousarray(full.coefficients.T),
+            False: np.ascontiguousarray(semantic.coefficients.T),
+        }
         self._starts, self._owners, self._values = starts, owners, values
         scripts = [script(text) for text in texts]
         self._scripts = {
@@ -82,7 +86,7 @@ class Head:
     def kernel(self, text: str, vector: Floats) -> tuple[Fitted, Floats]:
         """The regression that suits `text`, and how like each example the text is."""
         fitted = self.full if script(text) in self._scripts else self.semantic
-        row = semantic_kernel(vector[None, :], self.vectors, fitted.shape.width)[0]
+        row = bell(self.vectors @ vector, fitted.shape.width)
         if fitted.shape.lexical:
             row = blend(row, self._lexical(text), fitted.shape.lexical)
         return fitted, row
@@ -90,11 +94,12 @@ class Head:
     def judge(
         self, text: str, vector: Floats, *, threshold: float | None, own: dict[str, float]
     ) -> Verdict:
-        """The verdict; `own` (per route) thresholds go before `threshold`, it before the derived."""
+        """The verdict; `own` thresholds (of routes) go before `threshold`, it before the derived."""
         if not self.routes:
             return Verdict(route=None, out_of_scope=1.0, reason="no route has examples")
         fitted, row = self.kernel(text, vector)
-        scores = (row @ fitted.coefficients).astype(np.float64)
+        weights = self._weights[fitted is self.full]
+        scores = (weights @ row).astype(np.float64)
         fit = np.asarray(scores.max() + row.max(), np.float64)
         belongs = float(fitted.calibration.belongs(fit))
         shares = fitted.calibration.shares(scores[None, :])[0]

@@ -40,11 +40,15 @@ class Shape(msgspec.Struct, frozen=True):
 
 def semantic_kernel(left: Floats, right: Floats, width: float) -> Floats:
     """A bell curve over the cosine of unit vectors."""
-    kernel = left @ right.T
-    kernel -= 1.0
-    kernel /= width * width
-    np.minimum(kernel, 0.0, out=kernel)
-    return np.asarray(np.exp(kernel, out=kernel), np.float32)
+    return bell(left @ right.T, width)
+
+
+def bell(cosine: Floats, width: float) -> Floats:
+    """The kernel's value for cosines; works in place."""
+    cosine -= np.float32(1.0)
+    cosine /= np.float32(width * width)
+    np.minimum(cosine, 0.0, out=cosine)
+    return np.asarray(np.exp(cosine, out=cosine), np.float32)
 
 
 def blend(semantic: Floats, lexical: Floats, weight: float) -> Floats:
