@@ -1,0 +1,428 @@
+"""The mitmproxy addon: hooks that read like a table of contents.
+
+Each hook decides everything first and changes the flow last; every exception and every cancellation
+in between becomes the fail-open or fail-closed policy. Nothing is decided from a response.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import traceback
+import weakref
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from mitmproxy import addonmanager, command, connection, ctx, exceptions, http
+from mitmproxy.proxy import mode_specs, server_hooks
+
+from turnout_addon import display, plans
+from turnout_addon.applying import answer, apply, redirect
+from turnout_addon.deciding import Decider
+from turnout_addon.guard import Guard, ProxyPassword, foreign_page
+from turnout_addon.hosts import Origin
+from turnout_addon.keeping import Keeper
+from turnout_addon.logs import keep_bytes_out_of_logs
+from turnout_addon.metrics import Metrics
+from turnout_addon.options import (
+    adopt_options,
+    declare_options,
+    gateway_of,
+    proxy_password,
+    sidecar_of,
+)
+from turnout_addon.passage import Passage
+from turnout_addon.reload import follow
+from turnout_addon.routing import Routing, passed
+from turnout_addon.sidecar_client import SidecarClient
+from turnout_addon.streaming import Tee
+from turnout_rules.decision import Decision
+from turnout_rules.endpoints import classify
+from turnout_rules.loading import Rules, find_rules_folder, load_rules
+from turnout_rules.problems import RulesError
+from turnout_rules.request import Request
+from turnout_rules.watching import RulesWatch
+
+# Bodies of endpoints that no rule may touch are not collected past this size.
+_COLLECT_BYTES = 1024 * 1024
+# A share of what mitmweb may keep in all: one stream never pushes every other flow out.
+_STREAM_SHARE = 8
+_MAX_CONNECTIONS = 1_024
+
+logger = logging.getLogger(__name__)
+
+
+class Turnout:
+    """Routes LLM requests. One instance a proxy process."""
+
+    name = "turnout"
+
+    def __init__(
+        self,
+        rules: Rules | None = None,
+        *,
+        folder: Path | None = None,
+        environ: Mapping[str, str] = os.environ,
+        keeps_bodies: bool = True,
+    ) -> None:
+        """`rules` and `folder` from a launcher; without them the options say where rules are."""
+        self._environ = environ
+        self._folder = folder
+        self._is_launched = rules is not None
+        self._keeps_bodies = keeps_bodies
+        self.metrics = Metrics()
+        # Swapped whole by a reload; hooks take it once per request.
+        self._routing: Routing | None = Routing(rules, environ) if rules else None
+        self._passages: weakref.WeakKeyDictionary[http.HTTPFlow, Passage] = (
+            weakref.WeakKeyDictionary()
+        )
+        self.guard = Guard(())
+        self._password = ProxyPassword("")
+        self._keeper: Keeper | None = None
+        self._decider: Decider | None = None
+        self._watching: asyncio.Task[None] | None = None
+        self._stop_metrics: Callable[[], None] = lambda: None
+        self.metrics_port = 0
+        self.reload_error = ""
+
+    # -- life of the addon ------------------------------------------------------------------------
+
+    def load(self, loader: addonmanager.Loader) -> None:
+        """Declare the options."""
+        keep_bytes_out_of_logs()
+        declare_options(loader)
+
+    def configure(self, updated: set[str]) -> None:
+        """Load the rules; a set-up that cannot work ends the start with its reason."""
+        if not self._is_launched and ("turnout_rules" in updated or self._routing is None):
+            chosen = ctx.options.turnout_rules
+            try:
+                self._folder = find_rules_folder(Path(chosen) if chosen else None)
+                self._routing = Routing(load_rules(self._folder), self._environ)
+            except (RulesError, OSError, ValueError) as error:
+                raise exceptions.OptionsError(
+                    f"turnout: the rules cannot be used:\n{error}"
+                ) from error
+        self._password = ProxyPassword(_password(self.routing, self._environ))
+
+    def running(self) -> None:
+        """Servers are up: find the neighbours, watch the rules."""
+        routing = self.routing
+        if not self._is_launched:
+            adopt_options(ctx.options, routing.settings)
+        sidecar = SidecarClient(sidecar_of(ctx.options, routing.settings), self.metrics)
+        self._decider = Decider(sidecar, gateway_of(ctx.options, routing.settings))
+        self.guard.own_ports |= self._own_ports()
+        if (view := ctx.master.addons.get("view")) is not None:
+            proxy = routing.settings.proxy
+            self._keeper = Keeper(view, max_flows=proxy.keep_flows, max_bytes=proxy.keep_flow_bytes)
+        if ctx.options.turnout_metrics_port >= 0 and not self.metrics_port:
+            self.metrics_port, self._stop_metrics = self.metrics.serve(
+                ctx.options.turnout_metrics_port
+            )
+            self.guard.own_ports.add(self.metrics_port)
+        if self._folder is not None and self._watching is None:
+            watch = follow(
+                RulesWatch(self._folder), on_rules=self._use, on_error=self._report_broken
+            )
+            self._watching = asyncio.get_running_loop().create_task(watch)
+
+    def done(self) -> None:
+        """Stop watching and listening."""
+        if self._watching is not None:
+            self._watching.cancel()
+            self._watching = None
+        if self._decider is not None:
+            self._decider.close()
+        self._stop_metrics()
+
+    # -- connections ------------------------------------------------------------------------------
+
+    def client_connected(self, client: connection.Client) -> None:
+        """Lift mitmproxy's limit of five upstream connections a client connection."""
+        if ctx.options.http2 and (server := ctx.master.addons.get("proxyserver")) is not None:
+            handler = server.connections.get(client.id)
+            if handler is not None:
+                handler.max_conns.default_factory = lambda: asyncio.Semaphore(_MAX_CONNECTIONS)
+
+    async def http_connect(self, flow: http.HTTPFlow) -> None:
+        """A tunnel is asked for."""
+        if not self._password.accepts(flow):
+            flow.response = _password_wanted()
+        elif reason := await self._obstacle(flow):
+            flow.response = http.Response.make(403, f"turnout: {reason}\n".encode())
+            self.metrics.refused.labels("destination").inc()
+
+    def server_connected(self, data: server_hooks.ServerConnectionHookData) -> None:
+        """Cut a connection whose name led to where no client may go."""
+        address, peer = data.server.address, data.server.peername
+        if not address or not peer:
+            return
+        host, port = address[0], address[1]
+        is_named = self.routing.intercept.covers(host, port) or self._is_destination(host, port)
+        if reason := self.guard.peer_obstacle(peer[0], port, is_named=is_named):
+            logger.warning("turnout: connection to %s cut: %s", host, reason)
+            server = ctx.master.addons.get("proxyserver")
+            handler = server.connections.get(data.client.id) if server else None
+            if handler is not None and data.server in handler.transports:
+                handler.transports[data.server].writer.close()
+
+    # -- requests ---------------------------------------------------------------------------------
+
+    async def requestheaders(self, flow: http.HTTPFlow) -> None:
+        """Whose business is it? Refuse what must not pass, lead the rest towards its origin."""
+        if flow.response or flow.error or not flow.live or flow.is_replay:
+            return
+        if not self._password.accepts(flow):
+            flow.response = _password_wanted()
+            return
+        passage = self._enter(flow)
+        reason = await self._destination_obstacle(flow, passage)
+        if reason:
+            refusal = plans.refusal(
+                passage.endpoint if passage else "", 403, reason, code="destination_refused"
+            )
+            self._answer(flow, passage, refusal)
+        elif passage is not None:
+            self._prepare(flow, passage)
+
+    async def request(self, flow: http.HTTPFlow) -> None:
+        """Decide, then change the flow in one go."""
+        if flow.response or flow.error or not flow.live or flow.is_replay:
+            return
+        passage = self._passages.get(flow)
+        if passage is None or passage.decision is not None or self._decider is None:
+            return
+        if not passage.endpoint:
+            return
+        try:
+            plan = await self._decider.plan(flow, passage)
+        except (Exception, asyncio.CancelledError) as error:
+            # A cancellation that leaves a hook makes mitmproxy hang the flow for ever.
+            plan = self._policy(passage, error)
+        self._carry_out(flow, passage, plan)
+
+    # -- responses --------------------------------------------------------------------------------
+
+    def responseheaders(self, flow: http.HTTPFlow) -> None:
+        """Say where the request went; let the body stream."""
+        response = flow.response
+        if flow.error or response is None or response.status_code == 101:
+            return
+        passage = self._passages.get(flow)
+        if passage is not None and passage.decision is not None:
+            if not passage.is_for_gateway:
+                display.strip_headers(response.headers)
+            display.put_headers(
+                response.headers, passage.decision, keep_target=passage.is_for_gateway
+            )
+        if passage is None or not passage.is_answered:
+            self._stream(response, passage)
+
+    def response(self, flow: http.HTTPFlow) -> None:
+        """The whole response has gone out."""
+        self._finish(flow)
+
+    def error(self, flow: http.HTTPFlow) -> None:
+        """The flow broke off; what had come of a stream stays visible."""
+        self._finish(flow)
+
+    # -- for people -------------------------------------------------------------------------------
+
+    @command.command("turnout.explain")  # type: ignore[untyped-decorator]
+    def explain(self, text: str) -> str:
+        """Say which rules a text hits, which wins and why."""
+        return str(self.routing.table.explain(Request.from_text(text)))
+
+    @property
+    def routing(self) -> Routing:
+        """The rules in force."""
+        if self._routing is None:
+            raise exceptions.OptionsError("turnout: no rules are loaded")
+        return self._routing
+
+    # -- inside -----------------------------------------------------------------------------------
+
+    def _enter(self, flow: http.HTTPFlow) -> Passage | None:
+        """None: the request's host is none of our business."""
+        routing, request = self.routing, flow.request
+        endpoint = classify("POST", request.path)
+        name = endpoint.name if endpoint else ""
+        if isinstance(flow.client_conn.proxy_mode, mode_specs.ReverseMode):
+            speaks_anthropic = "anthropic-version" in request.headers
+            origin = routing.origin_of(request.path, speaks_anthropic=speaks_anthropic)
+            passage = Passage(routing, origin, True, name)
+        elif routing.intercept.covers(request.host, request.port):
+            origin = Origin(request.scheme, request.host, request.port)
+            passage = Passage(routing, origin, False, name)
+        else:
+            return None
+        self._passages[flow] = passage
+        return passage
+
+    async def _destination_obstacle(self, flow: http.HTTPFlow, passage: Passage | None) -> str:
+        if passage is not None and passage.is_reverse:
+            return foreign_page(flow.request.headers)
+        return await self._obstacle(flow)
+
+    async def _obstacle(self, flow: http.HTTPFlow) -> str:
+        request = flow.request
+        return await self.guard.obstacle(request.host, request.port, self.routing.intercept)
+
+    def _prepare(self, flow: http.HTTPFlow, passage: Passage) -> None:
+        """Before the body comes: the reverse listener's origin, upgrades, bodies too large."""
+        request, settings = flow.request, passage.routing.settings
+        if passage.is_reverse:
+            redirect(flow, passage.origin, company_proxy=settings.proxy.upstream_proxy)
+        if not passage.endpoint:
+            if _length(request) > _COLLECT_BYTES:
+                request.stream = True
+            return
+        if request.headers.get("upgrade", "").lower() == "websocket":
+            message = "WebSocket is not routed; send the request by HTTPS."
+            refusal = plans.refusal(passage.endpoint, 426, message, code="upgrade_refused")
+            self._answer(flow, passage, refusal)
+        elif request.method != "POST":
+            passage.endpoint = ""
+        elif _length(request) > settings.proxy.max_body_bytes:
+            limit = settings.proxy.max_body_bytes
+            self._decided(flow, passage, passed(f"body is larger than {limit} bytes"))
+            request.stream = True
+
+    def _carry_out(self, flow: http.HTTPFlow, passage: Passage, plan: plans.Plan) -> None:
+        if isinstance(plan, plans.Send):
+            passage.decision = plan.decision
+            passage.is_for_gateway = plan.is_for_gateway
+            company_proxy = passage.routing.settings.proxy.upstream_proxy
+            apply(flow, plan, company_proxy=company_proxy)
+        elif isinstance(plan, plans.Answer):
+            self._answer(flow, passage, plan)
+        if passage.decision is not None:
+            self._decided(flow, passage, passage.decision)
+
+    def _policy(self, passage: Passage, error: BaseException) -> plans.Plan:
+        """Open where the client's own destination can serve, closed where a rule names another."""
+        where = "".join(traceback.format_tb(error.__traceback__))
+        # The message of the exception may hold words of the request; its place does not.
+        logger.error("turnout: %s while deciding, at\n%s", type(error).__name__, where)
+        self.metrics.failures.inc()
+        decision = passage.decision
+        if decision is None or display.passes(decision):
+            reason = f"{type(error).__name__} while deciding"
+            passage.decision = decision or passed(reason)
+            return plans.Leave(passage.origin if passage.is_reverse else None)
+        message = f"The request could not be prepared for {decision.target}."
+        return plans.refusal(
+            passage.endpoint, 500, message, code="internal_error", route=decision.route
+        )
+
+    def _answer(self, flow: http.HTTPFlow, passage: Passage | None, refusal: plans.Answer) -> None:
+        flow.response = answer(refusal)
+        flow.marked = display.REFUSED_MARKER
+        self.metrics.refused.labels(refusal.code).inc()
+        if passage is not None:
+            passage.is_answered = True
+            if passage.decision is None:
+                flow.comment = f"refused · {refusal.code}"
+
+    def _decided(self, flow: http.HTTPFlow, passage: Passage, decision: Decision) -> None:
+        passage.decision = decision
+        note = f"answered {flow.response.status_code}" if flow.response else ""
+        flow.comment = display.comment(decision, original=passage.original, note=note)
+        flow.marked = display.marker(decision, is_refused=passage.is_answered)
+        flow.metadata["turnout"] = display.metadata(decision, original=passage.original)
+        self.metrics.decided(decision)
+
+    def _stream(self, response: http.Response, passage: Passage | None) -> None:
+        if passage is None or not self._keeps_bodies:
+            response.stream = True
+            return
+        limit = passage.routing.settings.proxy.keep_flow_bytes // _STREAM_SHARE
+        response.stream = passage.tee = Tee(limit)
+
+    def _finish(self, flow: http.HTTPFlow) -> None:
+        passage = self._passages.pop(flow, None)
+        if passage is not None and flow.response is not None:
+            if passage.tee is not None:
+                passage.tee.put_back(flow.response)
+            self._note_outcome(flow, passage, flow.response)
+        if self._keeper is not None:
+            self._keeper.finished(flow)
+
+    def _note_outcome(self, flow: http.HTTPFlow, passage: Passage, response: http.Response) -> None:
+        """What only the end tells: who served, whether the stream was cut or broke off."""
+        notes = []
+        served = response.headers.get(display.TARGET_HEADER, "")
+        if passage.is_for_gateway and passage.decision and served != passage.decision.target:
+            attempts = response.headers.get("x-turnout-attempts", "")
+            notes.append(f"served by {served}" + (f" after {attempts}" if attempts else ""))
+        if passage.tee is not None and passage.tee.is_cut:
+            notes.append(f"only the first {passage.tee.kept_bytes} bytes are kept")
+        if flow.error is not None:
+            notes.append("broken off")
+        if notes and flow.comment:
+            flow.comment = " · ".join([flow.comment, *notes])
+
+    def _is_destination(self, host: str, port: int) -> bool:
+        gateway = self._decider.gateway if self._decider else None
+        if gateway is not None and (host, port) == (gateway.host, gateway.port):
+            return True
+        return (host, port) in self.routing.destinations
+
+    def _own_ports(self) -> set[int]:
+        server = ctx.master.addons.get("proxyserver")
+        ports = {address[1] for address in server.listen_addrs()} if server else set()
+        sidecar = self.routing.settings.sidecar
+        ports |= {sidecar.port} if sidecar.port else set()
+        if self._decider is not None:
+            ports.add(self._decider.gateway.port)
+        if "web_port" in ctx.options:
+            ports.add(ctx.options.web_port)
+        return ports
+
+    def _use(self, rules: Rules) -> None:
+        """Put a new version in force; requests in flight keep theirs."""
+        try:
+            routing = Routing(rules, self._environ)
+        except (OSError, ValueError) as error:
+            self._say_broken(str(error))
+            return
+        old, self._routing = self.routing, routing
+        self.guard.forget()
+        self._password = ProxyPassword(_password(routing, self._environ))
+        if routing.settings.proxy.intercept != old.settings.proxy.intercept:
+            adopt_options(ctx.options, routing.settings, only_hosts=True)
+        self.reload_error = ""
+        self.metrics.reloads.labels("ok").inc()
+        self.metrics.rules_are_broken.set(0)
+        routes = len(rules.table.routes)
+        logger.info("turnout: rules reloaded, %d routes in force (%s)", routes, rules.version)
+        for warning in rules.warnings:
+            logger.warning("turnout: %s", warning)
+
+    def _report_broken(self, error: RulesError) -> None:
+        self._say_broken(str(error))
+
+    def _say_broken(self, message: str) -> None:
+        self.reload_error = message
+        self.metrics.reloads.labels("broken").inc()
+        self.metrics.rules_are_broken.set(1)
+        logger.error("turnout: the saved rules cannot be used, the old ones stay:\n%s", message)
+
+
+def _length(request: http.Request) -> int:
+    value = request.headers.get("content-length", "")
+    return int(value) if value.isdecimal() else 0
+
+
+def _password(routing: Routing, environ: Mapping[str, str]) -> str:
+    return proxy_password(routing.settings, environ)
+
+
+def _password_wanted() -> http.Response:
+    return http.Response.make(
+        407,
+        b"turnout: this proxy wants a password\n",
+        {"Proxy-Authenticate": 'Basic realm="turnout"'},
+    )

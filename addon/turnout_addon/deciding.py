@@ -1,0 +1,112 @@
+"""From a complete request to its plan: read, decide, ask the sidecar within its deadline, plan.
+
+Changes no flow. The only waits are for the sidecar, and each has a deadline.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import msgspec
+from mitmproxy import http
+
+from turnout_addon import plans
+from turnout_addon.hosts import Origin
+from turnout_addon.passage import Passage
+from turnout_addon.routing import Routing, passed
+from turnout_addon.sidecar_client import SidecarClient, is_listening
+from turnout_rules.decision import Decision, Verdict
+from turnout_rules.request import Request
+from turnout_rules.unreadable import Unreadable
+
+
+class Decider:
+    """Knows the neighbours: the sidecar's classifier and its gateway."""
+
+    def __init__(self, sidecar: SidecarClient, gateway: Origin) -> None:
+        """Nothing is asked yet."""
+        self._sidecar = sidecar
+        self.gateway = gateway
+        # Only close() adds to it; kept so that the task is not lost.
+        self._closing: set[asyncio.Task[None]] = set()
+
+    async def plan(self, flow: http.HTTPFlow, passage: Passage) -> plans.Plan:
+        """The plan; `passage.decision` is set as soon as there is one."""
+        started = time.perf_counter()
+        routing = passage.routing
+        received = _received(flow, passage)
+        try:
+            request = _read(routing, received, flow)
+        except Unreadable as error:
+            passage.decision = _timed(passed(str(error)), started)
+            return plans.Leave(received.origin if received.is_reverse else None)
+
+        async def classify(text: str) -> Verdict:
+            timeout_ms = routing.settings.sidecar.default_timeout_ms
+            return await self._sidecar.classify(text, timeout_ms=timeout_ms)
+
+        decision = _timed(await routing.decide(request, classify), started)
+        passage.decision = decision
+        if decision.via_sidecar and not decision.is_observed:
+            return await self._by_gateway(routing, received, request, decision)
+        return plans.plan(routing, received, request, decision, self.gateway)
+
+    def close(self) -> None:
+        """Let go of the sidecar's connections."""
+        task = asyncio.get_running_loop().create_task(self._sidecar.close())
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
+
+    async def _by_gateway(
+        self,
+        routing: Routing,
+        received: plans.Received,
+        request: Request,
+        decision: Decision,
+    ) -> plans.Plan:
+        """The gateway, if it is there; else direct where that is possible, else a clear refusal."""
+        if await is_listening(self.gateway):
+            return plans.plan(routing, received, request, decision, self.gateway)
+        if not routing.table.resolve(decision.target).upstream.is_managed:
+            reason = f"{decision.reason}; sidecar away, sent without fallback"
+            direct = msgspec.structs.replace(decision, via_sidecar=False, reason=reason)
+            return plans.plan(routing, received, request, direct, self.gateway)
+        return plans.refusal(
+            request.endpoint,
+            503,
+            f"{decision.target} is served by Turnout's sidecar, which is not running now.",
+            code="sidecar_unavailable",
+            route=decision.route,
+            retry_after_s=plans.RETRY_AFTER_S,
+        )
+
+
+def _received(flow: http.HTTPFlow, passage: Passage) -> plans.Received:
+    fields = tuple(
+        (name.decode("utf-8", "surrogateescape"), value.decode("utf-8", "surrogateescape"))
+        for name, value in flow.request.data.headers.fields
+    )
+    return plans.Received(
+        origin=passage.origin,
+        is_reverse=passage.is_reverse,
+        path=flow.request.path,
+        fields=fields,
+        raw_body=flow.request.raw_content or b"",
+    )
+
+
+def _read(routing: Routing, received: plans.Received, flow: http.HTTPFlow) -> Request:
+    peer = flow.client_conn.peername
+    return routing.reader.read(
+        method=flow.request.method,
+        path=received.path,
+        headers={name.lower(): value for name, value in received.fields},
+        body=received.raw_body,
+        host=received.origin.host,
+        client=peer[0] if peer else "",
+    )
+
+
+def _timed(decision: Decision, started: float) -> Decision:
+    return msgspec.structs.replace(decision, elapsed_us=(time.perf_counter() - started) * 1e6)

@@ -1,0 +1,95 @@
+"""What a person sees of a decision: mitmweb's comment and marker, and the client's headers.
+
+Never shows a key, and no text of a request.
+"""
+
+from __future__ import annotations
+
+from mitmproxy import http
+
+from turnout_rules.decision import BLOCK, PASS, Decision
+
+MARKERS = {
+    "rule": ":green_circle:",
+    "semantic": ":crystal_ball:",
+    "default": ":white_circle:",
+    "pass": ":arrow_right:",
+}
+BLOCKED_MARKER = ":no_entry:"
+REFUSED_MARKER = ":warning:"
+ROUTE_HEADER = "x-turnout-route"
+TARGET_HEADER = "x-turnout-target"
+LAYER_HEADER = "x-turnout-layer"
+
+
+def comment(decision: Decision, *, original: str, note: str = "") -> str:
+    """One line for mitmweb's comment column: `route → target · layer · µs · was host · why`."""
+    parts = [
+        f"{decision.route or '-'} → {decision.target}",
+        decision.layer + (" (observed, not changed)" if decision.is_observed else ""),
+        duration(decision.elapsed_us),
+        f"was {original}",
+        decision.reason,
+    ]
+    parts += [f"skipped {skipped}" for skipped in decision.skipped]
+    if decision.adjustments:
+        parts.append(f"changed {', '.join(decision.adjustments)}")
+    return " · ".join(part for part in [*parts, note] if part)
+
+
+def duration(elapsed_us: float) -> str:
+    """Microseconds as people read them."""
+    return f"{elapsed_us:.0f} µs" if elapsed_us < 10_000 else f"{elapsed_us / 1000:.0f} ms"
+
+
+def marker(decision: Decision, *, is_refused: bool) -> str:
+    """The emoji of the decision's layer, or of its refusal."""
+    if decision.target == BLOCK:
+        return BLOCKED_MARKER
+    return REFUSED_MARKER if is_refused else MARKERS[decision.layer]
+
+
+def metadata(decision: Decision, *, original: str) -> dict[str, str | float | list[str] | bool]:
+    """The decision as plain values: saved with the flow, found by mitmweb's `~meta`."""
+    return {
+        "route": decision.route or "",
+        "target": decision.target,
+        "layer": decision.layer,
+        "reason": decision.reason,
+        "elapsed_us": round(decision.elapsed_us, 1),
+        "original": original,
+        "skipped": list(decision.skipped),
+        "adjustments": list(decision.adjustments),
+        "is_observed": decision.is_observed,
+    }
+
+
+def put_headers(headers: http.Headers, decision: Decision, *, keep_target: bool) -> None:
+    """Tell the client where its request went; `keep_target`: the gateway knows best."""
+    fields = [(ROUTE_HEADER, decision.route or ""), (LAYER_HEADER, decision.layer)]
+    if not (keep_target and TARGET_HEADER in headers):
+        fields.append((TARGET_HEADER, decision.target))
+    if decision.adjustments and not keep_target:
+        fields.append(("x-turnout-adjustments", ", ".join(decision.adjustments)))
+    if decision.is_observed:
+        fields.append(("x-turnout-observed", "true"))
+    fields.append(("x-turnout-decision-us", f"{decision.elapsed_us:.0f}"))
+    for name, value in fields:
+        headers.set_all(name, [_one_line(value)])
+
+
+def strip_headers(headers: http.Headers) -> None:
+    """Drop what only Turnout may say, from an upstream that is not Turnout."""
+    for name in {name.lower() for name in headers}:
+        if name.startswith("x-turnout-"):
+            del headers[name]
+
+
+def passes(decision: Decision) -> bool:
+    """Whether the request goes where the client sent it, as the client sent it."""
+    return decision.target == PASS or decision.is_observed
+
+
+def _one_line(value: str) -> str:
+    """Header values hold no control characters; other letters go as UTF-8."""
+    return "".join(char if char.isprintable() else " " for char in value)

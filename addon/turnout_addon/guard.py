@@ -1,0 +1,158 @@
+"""Refuses what would make the proxy a way to where its clients must not get through it.
+
+Link-local and loopback addresses, the sidecar, the engines, the proxy's own ports; pages of other
+sites that call the reverse listener; strangers on a listener that other machines reach. Says no;
+never changes a request that it lets through, but for the proxy's own password header.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import hmac
+import ipaddress
+import socket
+import time
+import weakref
+from collections.abc import Collection
+from urllib.parse import urlsplit
+
+from mitmproxy import connection, http
+
+from turnout_addon.hosts import InterceptList
+
+_RESOLVE_TIMEOUT_S = 3.0
+_REMEMBER_S = 30.0
+_REMEMBER_NAMES = 4_096
+_LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
+
+
+class Guard:
+    """Says for a destination why it is refused; empty: it is not."""
+
+    def __init__(self, own_ports: Collection[int]) -> None:
+        """`own_ports`: of the proxy, mitmweb, the sidecar; may grow while the proxy starts."""
+        self.own_ports = set(own_ports)
+        self._names: dict[tuple[str, int], tuple[float, str]] = {}
+
+    async def obstacle(self, host: str, port: int, intercept: InterceptList) -> str:
+        """Why a client's request or tunnel to `host` and `port` is refused."""
+        key = (host.lower(), port)
+        known = self._names.get(key)
+        now = time.monotonic()
+        if known is not None and now - known[0] < _REMEMBER_S:
+            return known[1]
+        is_listed = intercept.covers(host, port)
+        reason = ""
+        for address in await _addresses(host, port):
+            reason = reason or self._address_obstacle(address, port, is_listed=is_listed)
+        if len(self._names) >= _REMEMBER_NAMES:
+            self._names.clear()
+        self._names[key] = (now, reason)
+        return reason
+
+    def forget(self) -> None:
+        """The intercept list changed."""
+        self._names.clear()
+
+    def peer_obstacle(self, peer: str, port: int, *, is_named: bool) -> str:
+        """The same for a connection that was opened: names can point elsewhere a moment later."""
+        try:
+            address = ipaddress.ip_address(peer.partition("%")[0])
+        except ValueError:
+            return ""
+        return "" if is_named else self._address_obstacle(address, port, is_listed=False)
+
+    def _address_obstacle(
+        self,
+        address: ipaddress.IPv4Address | ipaddress.IPv6Address,
+        port: int,
+        *,
+        is_listed: bool,
+    ) -> str:
+        if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped:
+            address = address.ipv4_mapped
+        if address.is_link_local or address.is_multicast:
+            return "link-local and multicast addresses are not reached through this proxy"
+        if port in self.own_ports and _is_local(address):
+            return "that port is Turnout's own"
+        if (address.is_loopback or address.is_unspecified) and not is_listed:
+            return (
+                "loopback addresses are not reached through this proxy; "
+                "set NO_PROXY=localhost,127.0.0.1,::1 in the client"
+            )
+        return ""
+
+
+class ProxyPassword:
+    """Basic proxy authentication for a listener that other machines reach."""
+
+    def __init__(self, credentials: str) -> None:
+        """`credentials`: `user:password`; empty: nobody is asked."""
+        self._expected = credentials.encode()
+        self._known: weakref.WeakSet[connection.Client] = weakref.WeakSet()
+
+    def accepts(self, flow: http.HTTPFlow) -> bool:
+        """Whether the flow's client is known by now; its password header is taken off."""
+        value = flow.request.headers.pop("proxy-authorization", "")
+        if not self._expected or flow.client_conn in self._known:
+            return True
+        scheme, _, encoded = value.partition(" ")
+        try:
+            given = base64.b64decode(encoded, validate=True)
+        except (binascii.Error, ValueError):
+            return False
+        if scheme.lower() != "basic" or not hmac.compare_digest(given, self._expected):
+            return False
+        if flow.request.method == "CONNECT":
+            self._known.add(flow.client_conn)
+        return True
+
+
+def foreign_page(headers: http.Headers) -> str:
+    """Why the reverse listener refuses a browser: another site's page is calling."""
+    origin = headers.get("origin", "")
+    if origin and origin != "null" and urlsplit(origin).hostname in _LOOPBACK_NAMES:
+        return ""
+    if origin or headers.get("sec-fetch-site", "none") in ("cross-site", "same-site"):
+        return "a web page of another site may not use this listener"
+    return ""
+
+
+def is_loopback_host(host: str) -> bool:
+    """Whether a listener on `host` is reached by this machine only."""
+    if host.lower() == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+async def _addresses(host: str, port: int) -> list[ipaddress.IPv4Address | ipaddress.IPv6Address]:
+    """Every address of `host`; none if it does not resolve, then connecting fails by itself."""
+    try:
+        return [ipaddress.ip_address(host.strip("[]").partition("%")[0])]
+    except ValueError:
+        pass
+    loop = asyncio.get_running_loop()
+    try:
+        async with asyncio.timeout(_RESOLVE_TIMEOUT_S):
+            found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except (OSError, TimeoutError, UnicodeError):
+        return []
+    return [ipaddress.ip_address(str(info[4][0]).partition("%")[0]) for info in found]
+
+
+def _is_local(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
+    """Whether the address is this machine's: only then can a socket be bound to it."""
+    if address.is_loopback or address.is_unspecified:
+        return True
+    family = socket.AF_INET if address.version == 4 else socket.AF_INET6
+    try:
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.bind((str(address), 0))
+    except OSError:
+        return False
+    return True

@@ -1,0 +1,175 @@
+"""Settings as mitmproxy options: what a launcher passes, what a plain `mitmweb -s` adopts.
+
+Names are checked here, because mitmproxy ignores unknown options in silence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from mitmproxy import addonmanager, exceptions
+from mitmproxy import options as mitmproxy_options
+
+from turnout_addon.guard import is_loopback_host
+from turnout_addon.hosts import InterceptList, Origin, parse_origin
+from turnout_rules.folders import data_folder, runtime_folder
+from turnout_rules.settings import Proxy, Settings
+
+WEB_COLUMNS = ["icon", "path", "comment", "method", "status", "size", "time"]
+# A request without a length is collected up to here, then refused; one with a length past
+# `max_body_bytes` is streamed to its origin unread.
+_BACKSTOP = 4
+
+
+class Listeners(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the proxy listens; every port is a real one."""
+
+    host: str
+    port: int
+    base_url_port: int
+    web_port: int
+
+
+def declare_options(loader: addonmanager.Loader) -> None:
+    """The addon's own options; mitmweb shows them in its Options tab."""
+    loader.add_option("turnout_rules", str, "", "Folder with Turnout's rule files.")
+    loader.add_option(
+        "turnout_sidecar", str, "", "Turnout's sidecar: an http URL or unix:PATH of its socket."
+    )
+    loader.add_option("turnout_gateway", str, "", "URL of the sidecar's gateway on loopback.")
+    loader.add_option(
+        "turnout_metrics_port", int, -1, "Loopback port for Prometheus; 0: any, -1: none."
+    )
+
+
+def launch_options(settings: Settings, listeners: Listeners, confdir: Path) -> dict[str, Any]:
+    """Every mitmproxy option that a launched proxy runs with."""
+    proxy = settings.proxy
+    return {
+        **_core_options(settings),
+        "confdir": str(confdir),
+        "listen_host": listeners.host,
+        "mode": [
+            _front_mode(proxy, listeners.port),
+            reverse_mode(proxy, listeners.base_url_port),
+        ],
+        "ssl_verify_upstream_trusted_ca": _trusted_roots(proxy, confdir),
+        "flow_detail": 0,
+    }
+
+
+def web_options(listeners: Listeners) -> dict[str, Any]:
+    """What mitmweb has besides."""
+    return {
+        "web_open_browser": False,
+        "web_host": "127.0.0.1",
+        "web_port": listeners.web_port,
+        "web_columns": WEB_COLUMNS,
+    }
+
+
+def adopt_options(
+    options: mitmproxy_options.Options, settings: Settings, *, only_hosts: bool = False
+) -> None:
+    """Under a mitmproxy that somebody else started: set what they left at its default."""
+    core = _core_options(settings)
+    if only_hosts:
+        options.update(allow_hosts=core["allow_hosts"])
+        return
+    modes = list(options.mode)
+    if not any(mode.startswith("reverse:") for mode in modes):
+        core["mode"] = [*modes, reverse_mode(settings.proxy, settings.proxy.base_url_port)]
+    if "web_columns" in options:
+        core["web_columns"] = WEB_COLUMNS
+    changes = {n: v for n, v in core.items() if n == "mode" or not options.has_changed(n)}
+    if unknown := [name for name in changes if name not in options]:
+        raise exceptions.OptionsError(f"turnout: this mitmproxy has no option {unknown[0]!r}")
+    options.update(**changes)
+
+
+def reverse_mode(proxy: Proxy, port: int) -> str:
+    """The listener for tools with a base-URL setting; the addon leads each request to its origin.
+
+    `http:` in the mode although the origin speaks TLS: with `https:` mitmproxy also opens the UDP
+    port for QUIC. It listens on loopback whatever `listen_host` says, because a client cannot give
+    a proxy password there.
+    """
+    origin = parse_origin(proxy.origin)
+    host = f"[{origin.host}]" if ":" in origin.host else origin.host
+    return f"reverse:http://{host}:{origin.port}@127.0.0.1:{port}"
+
+
+def proxy_password(settings: Settings, environ: Mapping[str, str]) -> str:
+    """`user:password` for a listener that other machines reach; refuses to go without."""
+    proxy = settings.proxy
+    if is_loopback_host(proxy.listen_host):
+        return ""
+    password = environ.get(proxy.auth, "") if proxy.auth else ""
+    if ":" not in password:
+        raise exceptions.OptionsError(
+            f"turnout: the proxy listens on {proxy.listen_host}, which other machines reach. "
+            "Name an environment variable that holds user:password in `proxy.auth`, "
+            "or listen on 127.0.0.1."
+        )
+    return password
+
+
+def sidecar_of(options: mitmproxy_options.Options, settings: Settings) -> str:
+    """The sidecar's address: the option, else the settings' socket, else the usual one."""
+    chosen: str = options.turnout_sidecar
+    if chosen:
+        return chosen
+    socket = settings.sidecar.socket or str(runtime_folder() / "sidecar.sock")
+    return f"unix:{socket}"
+
+
+def gateway_of(options: mitmproxy_options.Options, settings: Settings) -> Origin:
+    """Where the sidecar's gateway listens."""
+    return parse_origin(options.turnout_gateway or f"http://127.0.0.1:{settings.sidecar.port}")
+
+
+def proxy_folder() -> Path:
+    """The proxy's own mitmproxy folder: its CA, and nothing of the user's `~/.mitmproxy`."""
+    return data_folder() / "proxy"
+
+
+def _core_options(settings: Settings) -> dict[str, Any]:
+    """What the addon needs under every master."""
+    proxy = settings.proxy
+    origin = parse_origin(proxy.origin)
+    opened = [*proxy.intercept, f"{origin.host}:{origin.port}"]
+    return {
+        "connection_strategy": "lazy",
+        "http2": False,
+        "allow_hosts": InterceptList(opened).patterns(),
+        "body_size_limit": str(proxy.max_body_bytes * _BACKSTOP),
+        "websocket": True,
+    }
+
+
+def _front_mode(proxy: Proxy, port: int) -> str:
+    if proxy.upstream_proxy:
+        return f"upstream:{proxy.upstream_proxy}@{port}"
+    return f"regular@{port}"
+
+
+def _trusted_roots(proxy: Proxy, confdir: Path) -> str | None:
+    """mitmproxy's option replaces the public roots: give it both in one file."""
+    if not proxy.upstream_ca:
+        return None
+    import certifi
+
+    extra = Path(proxy.upstream_ca).expanduser()
+    try:
+        added = extra.read_bytes()
+    except OSError as error:
+        raise exceptions.OptionsError(f"turnout: proxy.upstream_ca: {error}") from error
+    confdir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    bundle = confdir / "upstream-roots.pem"
+    fresh = bundle.with_suffix(".new")
+    fresh.write_bytes(Path(certifi.where()).read_bytes() + b"\n" + added)
+    fresh.replace(bundle)
+    return str(bundle)

@@ -1,0 +1,33 @@
+"""What the addon remembers of one flow between its hooks. Dies with the flow."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from turnout_addon.hosts import Origin
+from turnout_addon.routing import Routing
+from turnout_addon.streaming import Tee
+from turnout_rules.decision import Decision
+
+
+@dataclass(slots=True)
+class Passage:
+    """One request on its way through. Hooks fill it in, in this order."""
+
+    routing: Routing
+    """The rules in force when the request came; a reload does not touch it."""
+    origin: Origin
+    """The server the client addressed."""
+    is_reverse: bool
+    endpoint: str
+    """The routed endpoint's name; empty: passes unread."""
+    decision: Decision | None = None
+    is_for_gateway: bool = False
+    is_answered: bool = False
+    """The proxy itself answered; nothing was sent."""
+    tee: Tee | None = None
+
+    @property
+    def original(self) -> str:
+        """The host the client addressed, for people."""
+        return self.origin.host_header

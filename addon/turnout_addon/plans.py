@@ -1,0 +1,180 @@
+"""What will be done with a request, worked out completely before anything is changed.
+
+Pure: takes a decision and the request's parts, returns a plan. The only way a client's credentials
+can stay on a request is that the request goes to the very server the client addressed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from urllib.parse import urlsplit
+
+import msgspec
+
+from turnout_addon.display import passes
+from turnout_addon.hosts import Origin
+from turnout_addon.routing import Routing
+from turnout_rules.credentials import MissingKey
+from turnout_rules.decision import BLOCK, Decision
+from turnout_rules.errors import error_body
+from turnout_rules.model import Route, Target
+from turnout_rules.request import Request
+from turnout_rules.rewriting import rewrite
+from turnout_rules.targets import UnknownTarget
+
+Fields = tuple[tuple[str, str], ...]
+RETRY_AFTER_S = 2
+
+# What describes the bytes on the old connection or the old body; wrong for the new ones.
+_STALE = frozenset(
+    {"host", "connection", "keep-alive", "proxy-connection", "te", "trailer", "upgrade", "expect"}
+    | {"content-length", "transfer-encoding", "digest", "content-digest", "repr-digest"}
+    | {"content-md5", "proxy-authorization", "http2-settings"}
+)
+# Gateway: the words of the client that the gateway understands or that describe the body.
+_FOR_GATEWAY = frozenset(
+    {"accept", "content-type", "content-encoding", "user-agent"}
+    | {"anthropic-version", "anthropic-beta", "x-turnout-priority", "x-turnout-conversation"}
+)
+
+
+class Leave(msgspec.Struct, frozen=True):
+    """Send the request as it came; to `origin` if it came by the reverse listener."""
+
+    origin: Origin | None
+
+
+class Send(msgspec.Struct, frozen=True):
+    """Send this instead. `fields` are all headers, `Host` and `content-length` among them."""
+
+    origin: Origin
+    path: str
+    fields: Fields
+    body: bytes
+    decision: Decision
+    is_for_gateway: bool = False
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """Send nothing; the client gets this."""
+
+    status: int
+    code: str
+    body: bytes
+    retry_after_s: int | None = None
+
+
+Plan = Leave | Send | Answer
+
+
+class Received(msgspec.Struct, frozen=True):
+    """A request as it arrived, beside what `Reader` made of it."""
+
+    origin: Origin
+    """The server the client addressed."""
+    is_reverse: bool
+    path: str
+    fields: Fields
+    raw_body: bytes
+
+
+def plan(
+    routing: Routing, received: Received, request: Request, decision: Decision, gateway: Origin
+) -> Plan:
+    """Choose and fill in the plan; raises nothing that a rule file or a client can cause."""
+    if passes(decision):
+        return Leave(received.origin if received.is_reverse else None)
+    if decision.target == BLOCK:
+        message = decision.message or f"Blocked by the rule {decision.route!r}."
+        return refusal(request.endpoint, 403, message, code="route_blocked", route=decision.route)
+    if decision.via_sidecar:
+        return _to_gateway(received, request, decision, gateway)
+    try:
+        return _direct(routing, received, request, decision)
+    except MissingKey as error:
+        return refusal(request.endpoint, 401, str(error), code="missing_key", route=decision.route)
+    except UnknownTarget as error:
+        return refusal(
+            request.endpoint, 500, str(error), code="unknown_target", route=decision.route
+        )
+
+
+def refusal(
+    endpoint: str,
+    status: int,
+    message: str,
+    *,
+    code: str,
+    route: str | None = None,
+    retry_after_s: int | None = None,
+) -> Answer:
+    """An answer in the format of the client's API."""
+    body = error_body(endpoint, status, message, code=code, route=route)
+    return Answer(status, code, body, retry_after_s)
+
+
+def _to_gateway(received: Received, request: Request, decision: Decision, gateway: Origin) -> Send:
+    """The body as it came; the gateway only carries the decision out."""
+    fields = [field for field in received.fields if field[0].lower() in _FOR_GATEWAY]
+    targets = ", ".join((decision.target, *decision.fallback))
+    fields += [
+        ("x-turnout-route", decision.route or ""),
+        ("x-turnout-targets", targets),
+        ("x-turnout-layer", decision.layer),
+    ]
+    query = urlsplit(received.path).query
+    path = f"{gateway.path}/v1{_SUFFIXES[request.endpoint]}" + (f"?{query}" if query else "")
+    fields = _framed(fields, gateway, received.raw_body)
+    return Send(gateway, path, tuple(fields), received.raw_body, decision, is_for_gateway=True)
+
+
+_SUFFIXES = {
+    "chat": "/chat/completions",
+    "completions": "/completions",
+    "responses": "/responses",
+    "messages": "/messages",
+    "embeddings": "/embeddings",
+}
+
+
+def _direct(routing: Routing, received: Received, request: Request, decision: Decision) -> Send:
+    """Rewritten for the target and sent to it, with its key."""
+    target = routing.table.resolve(decision.target)
+    route = routing.table.route(decision.route) if decision.route else None
+    rewritten = rewrite(request, target, route)
+    origin = routing.bases.get(target.upstream.base_url)
+    if origin is None:
+        raise UnknownTarget(f"target {target.name!r} has no base_url to send to")
+    if origin.server == received.origin.server and not _has_own_key(target):
+        outgoing = _kept(received.fields, target, route)
+    else:
+        outgoing = routing.keyring.outgoing(received.fields, target, route)
+    dropped = _STALE | {"content-encoding"}
+    fields = [f for f in outgoing if f[0].lower() not in dropped and not _is_ours(f[0])]
+    fields = _framed(fields, origin, rewritten.body)
+    decision = msgspec.structs.replace(
+        decision, adjustments=(*decision.adjustments, *rewritten.adjustments)
+    )
+    return Send(origin, rewritten.path, tuple(fields), rewritten.body, decision)
+
+
+def _kept(fields: Fields, target: Target, route: Route | None) -> list[tuple[str, str]]:
+    """The client's own headers: the request stays with the server it was meant for."""
+    extra = {**target.upstream.headers, **(route.headers if route else {})}
+    replaced = {name.lower() for name in extra}
+    return [f for f in fields if f[0].lower() not in replaced] + list(extra.items())
+
+
+def _has_own_key(target: Target) -> bool:
+    return bool(target.upstream.api_key_env or target.upstream.api_key_file)
+
+
+def _is_ours(name: str) -> bool:
+    return name.lower().startswith("x-turnout-")
+
+
+def _framed(
+    fields: Iterable[tuple[str, str]], origin: Origin, body: bytes
+) -> list[tuple[str, str]]:
+    """Put the new connection's headers round the rest."""
+    return [("Host", origin.host_header), *fields, ("content-length", str(len(body)))]

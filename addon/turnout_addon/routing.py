@@ -1,0 +1,101 @@
+"""One version of the rules and what decides with it: table, reader, keys, remembered turns.
+
+Swapped whole at a reload; a request keeps the `Routing` it started with. Sends nothing and changes
+no flow.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable, Mapping
+
+import msgspec
+
+from turnout_addon.hosts import InterceptList, Origin, parse_origin
+from turnout_rules.capabilities import obstacle
+from turnout_rules.credentials import Keyring
+from turnout_rules.decision import BLOCK, PASS, Decision, Verdict
+from turnout_rules.loading import Rules
+from turnout_rules.reading import Reader
+from turnout_rules.request import Request
+from turnout_rules.turns import Turns
+
+Classify = Callable[[str], Awaitable[Verdict]]
+AUTO_MODEL = "turnout/auto"
+
+
+class Routing:
+    """Decides with one version of the rules."""
+
+    def __init__(self, rules: Rules, environ: Mapping[str, str]) -> None:
+        """Read the keys now, so that a request never waits for a file."""
+        self.table = rules.table
+        self.settings = rules.settings
+        self.version = rules.version
+        proxy = rules.settings.proxy
+        self.reader = Reader(rules.settings.reading)
+        self.keyring = Keyring(rules.table.upstreams, environ)
+        self.turns = Turns(rules.settings.reading)
+        self.intercept = InterceptList(proxy.intercept)
+        self.origin = parse_origin(proxy.origin)
+        self.anthropic_origin = parse_origin(proxy.anthropic_origin)
+        bases = [u.base_url for u in rules.table.upstreams.values() if u.base_url]
+        self.bases = {url: parse_origin(url) for url in bases}
+        self.destinations = {(o.host, o.port) for o in self._known_origins()}
+        """Host and port of every server that the rules themselves name."""
+
+    def origin_of(self, path: str, *, speaks_anthropic: bool) -> Origin:
+        """Where the reverse listener's request for `path` belongs."""
+        is_anthropic = speaks_anthropic or path.startswith("/v1/messages")
+        return self.anthropic_origin if is_anthropic else self.origin
+
+    async def decide(self, request: Request, classify: Classify) -> Decision:
+        """The whole decision: remembered turn, rules, then the semantic layer if it may speak."""
+        started = time.perf_counter()
+        decision = self._remembered(request)
+        if decision is None:
+            decision = self.table.decide(request)
+            if decision.wants_classifier:
+                verdict = await self._verdict(request, classify)
+                decision = self.table.settle(request, decision, verdict)
+            self.turns.remember(request, decision, time.monotonic())
+        elapsed_us = (time.perf_counter() - started) * 1e6
+        return msgspec.structs.replace(decision, elapsed_us=elapsed_us)
+
+    async def _verdict(self, request: Request, classify: Classify) -> Verdict | None:
+        """None when nobody was asked."""
+        if self.settings.classifier.kind == "off" or not request.text.strip():
+            return None
+        if not self.table.semantic_routes:
+            return None
+        verdict = await classify(request.text)
+        if verdict.route is not None and self.table.route(verdict.route) is None:
+            reason = f"sidecar's table is another one: it has a route {verdict.route!r}"
+            return Verdict(route=None, reason=reason)
+        return verdict
+
+    def _remembered(self, request: Request) -> Decision | None:
+        """The decision of the same turn, unless the client names a route or it cannot serve."""
+        names_its_route = (
+            (request.model.startswith("turnout/") and request.model != AUTO_MODEL)
+            or "x-turnout-route" in request.headers
+            or bool(request.bound)
+        )
+        if names_its_route:
+            return None
+        decision = self.turns.recall(request, time.monotonic())
+        if decision is None or decision.target in (PASS, BLOCK):
+            return decision
+        target = self.table.resolve(decision.target)
+        return None if obstacle(request, target) else decision
+
+    def _known_origins(self) -> list[Origin]:
+        origins = [self.origin, self.anthropic_origin, *self.bases.values()]
+        if company_proxy := self.settings.proxy.upstream_proxy:
+            origins.append(parse_origin(company_proxy))
+        return origins
+
+
+def passed(reason: str) -> Decision:
+    """The decision about a request that is none of the rules' business."""
+    return Decision(route=None, target=PASS, layer="pass", reason=reason)
