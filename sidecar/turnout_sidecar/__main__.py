@@ -80,6 +80,7 @@ async def _serve(args: argparse.Namespace) -> int:
         log.info("the sidecar answers on port %d and %s", listening.port, listening.socket)
         await stop.wait()
         log.info("stopping")
+        service.is_closing = True
     finally:
         clear(listening)
         await runner.cleanup()

@@ -76,8 +76,10 @@ async def _answer_errors(request: web.Request, handler: Handler) -> web.StreamRe
         response = plain_error(405, "method_not_allowed", f"{request.method} is not offered here")
         response.headers["allow"] = ", ".join(sorted(error.allowed_methods))
         return response
-    except (web.HTTPException, ConnectionResetError):
+    except web.HTTPException:
         raise
+    except ConnectionResetError:
+        return web.Response(status=499)  # the client has left: nobody reads this
     except Exception:
         log.exception("answering %s failed", request.path)
         return plain_error(500, "internal_error", "the sidecar failed on this request; see its log")

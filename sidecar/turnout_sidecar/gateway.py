@@ -100,18 +100,21 @@ class Gateway:
                 return await self._pass_on(http, journey, client, exchange)
         finally:
             await exchange.close()
-            elapsed_s = time.perf_counter() - started
-            self._metrics.request_seconds.labels(label).observe(elapsed_s)
-            self._count(request.endpoint, label, exchange.status)
-            log.info(
-                "%s route=%s target=%s layer=%s status=%d %.3f s",
-                request.endpoint,
-                journey.decision.route,
-                printable(exchange.target.name),
-                journey.decision.layer,
-                exchange.status,
-                elapsed_s,
-            )
+            self._served(journey, exchange, time.perf_counter() - started)
+
+    def _served(self, journey: Journey, exchange: Exchange, elapsed_s: float) -> None:
+        endpoint, label = journey.request.endpoint, target_label(exchange.target)
+        self._metrics.request_seconds.labels(label).observe(elapsed_s)
+        self._count(endpoint, label, exchange.status)
+        log.info(
+            "%s route=%s target=%s layer=%s status=%d %.3f s",
+            endpoint,
+            journey.decision.route,
+            printable(exchange.target.name),
+            journey.decision.layer,
+            exchange.status,
+            elapsed_s,
+        )
 
     async def _pass_on(
         self, http: web.Request, journey: Journey, client: WaitingClient, exchange: Exchange

@@ -63,7 +63,11 @@ class RouteApi:
         return _json(_decision_row(decision, request, snapshot))
 
     async def healthz(self, http: web.Request) -> web.StreamResponse:
-        """200 while decisions can be made as the rules ask; 503 says what is missing."""
+        """200 while it serves, also `degraded` under older rules or without its classifier.
+
+        Those are no reason to restart it: a broken folder would keep it from coming back. 503 is
+        for a sidecar that is going away.
+        """
         service = self._service
         current = service.live.current
         classifier: dict[str, Any] = {"state": "off", "reason": service.decider.classifier_problem}
@@ -79,7 +83,7 @@ class RouteApi:
         }
         is_well = not service.live.problem and not service.is_classifier_broken
         row = {
-            "status": "ok" if is_well else "degraded",
+            "status": "stopping" if service.is_closing else "ok" if is_well else "degraded",
             "table": rules,
             "classifier": classifier,
             "backends": backend_rows(service.backends),
@@ -89,7 +93,7 @@ class RouteApi:
             },
             "batches": service.batches_state(),
         }
-        return _json(row, status=200 if is_well else 503)
+        return _json(row, status=503 if service.is_closing else 200)
 
     async def metrics(self, http: web.Request) -> web.StreamResponse:
         """The Prometheus text exposition."""

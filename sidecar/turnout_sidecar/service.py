@@ -64,6 +64,7 @@ class Service:
         self.classifier_settled = asyncio.Event()
         """Set once the classifier is ready, off or known not to work."""
         self.is_classifier_broken = False
+        self.is_closing = False
         self._classifier: Classifier | None = None
         # Set by a reload, awaited by the classifier's task, so that quick edits train once.
         self._has_new_table = asyncio.Event()
@@ -84,6 +85,7 @@ class Service:
 
     async def close(self) -> None:
         """End everything; nothing survives, whatever fails on the way."""
+        self.is_closing = True
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
