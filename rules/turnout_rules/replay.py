@@ -130,7 +130,8 @@ def _outcome(
 
 def changed_fields(before: bytes, after: bytes) -> tuple[str, ...]:
     """Names of top-level fields that differ, appeared (`+name`) or went (`-name`)."""
-    old, new = json.loads(before), json.loads(after)
+    # Numbers as text: Python refuses to convert integers of thousands of digits.
+    old, new = json.loads(before, parse_int=str), json.loads(after, parse_int=str)
     changed = [name for name in old if name in new and old[name] != new[name]]
     added = [f"+{name}" for name in new if name not in old]
     dropped = [f"-{name}" for name in old if name not in new]

@@ -124,10 +124,10 @@ def examine(body: bytes, path: str, encoding: str) -> str:
     assert isinstance(request.turn, str)
     for part in ("system", "tools", "all"):
         assert isinstance(request.text_on(part), str)
-    before = json.loads(body)
+    before = json.loads(body, parse_int=str)
     for to in TARGETS:
         assert isinstance(obstacle(request, to), str)
-        after = json.loads(rewrite(request, to, None).body)
+        after = json.loads(rewrite(request, to, None).body, parse_int=str)
         assert after["model"] == to.model.upstream_model
         if to is TARGETS[0]:
             expected = {**before, "model": after["model"]}

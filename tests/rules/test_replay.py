@@ -103,3 +103,8 @@ def test_the_diff_names_fields() -> None:
     before = b'{"a":1,"b":[1],"c":2}'
     after = b'{"a":1,"b":[2],"d":3}'
     assert changed_fields(before, after) == ("b", "+d", "-c")
+
+
+def test_the_diff_takes_numbers_of_any_length() -> None:
+    before = b'{"a":' + b"9" * 10_000 + b"}"
+    assert changed_fields(before, before) == ()
