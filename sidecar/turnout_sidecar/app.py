@@ -8,6 +8,7 @@ from typing import cast
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
+from turnout_sidecar import openapi
 from turnout_sidecar.backend_api import BackendApi
 from turnout_sidecar.batches.batches_api import BatchesApi
 from turnout_sidecar.batches.files_api import FilesApi
@@ -43,6 +44,7 @@ def _add_own(app: web.Application, service: Service) -> None:
     app.router.add_post("/route", own.route)
     app.router.add_get("/healthz", own.healthz)
     app.router.add_get("/metrics", own.metrics)
+    app.router.add_get("/openapi.json", openapi.serve)
     app.router.add_get("/v1/models", own.models)
     app.router.add_get("/v1/models/{id:.+}", own.model)
     app.router.add_get("/backends", backends.list_all)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import signal
 import socket
 import stat
@@ -26,6 +27,7 @@ from sidecar_kit import (
     write_rules,
 )
 from turnout_sidecar import classifiers
+from turnout_sidecar.app import build_app
 from turnout_sidecar.guarding import ListenRefused, check_listener, is_loopback
 from turnout_sidecar.listening import CannotListen, open_socket, socket_path
 
@@ -344,6 +346,17 @@ async def test_a_broken_classifier_is_reported_and_the_sidecar_serves(
         assert health["classifier"]["state"] == "off"
         assert "onnxruntime" in health["classifier"]["reason"]
         assert (await ask_route(it, {"text": "hi"}))[1]["route"] == "fallback"
+
+
+async def test_the_openapi_description_names_every_path_of_the_router(it: Sidecar) -> None:
+    described = json.loads((await get(it.url + "/openapi.json"))[1])["paths"]
+    routed = {
+        (route.method, re.sub(r"\{(\w+):[^}]*\}", r"{\1}", route.resource.canonical))
+        for route in build_app(it.service).router.routes()
+        if route.resource is not None and route.method not in ("HEAD", "*")
+    }
+    shown = {(method.upper(), path) for path, methods in described.items() for method in methods}
+    assert routed <= shown
 
 
 async def test_unknown_backends_are_404(it: Sidecar) -> None:

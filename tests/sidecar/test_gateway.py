@@ -442,3 +442,28 @@ async def test_a_client_that_stops_reading_gives_its_place_up(
             async with asyncio.timeout(10):
                 await it.gone.wait()
             writer.close()
+
+
+async def test_a_body_that_does_not_come_is_not_waited_for(
+    gateway: Sidecar, one: Provider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("turnout_sidecar.intake.BODY_TIMEOUT_S", 0.2)
+    port = int(gateway.url.rpartition(":")[2])
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(
+        b"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: 99\r\n\r\n{"
+    )
+    async with asyncio.timeout(5):
+        assert b" 408 " in await reader.readline()
+    writer.close()
+    assert one.bodies == []
+
+
+async def test_expect_100_continue_is_answered(gateway: Sidecar, one: Provider) -> None:
+    body = json.dumps(asking("hi")).encode()
+    async with (
+        aiohttp.ClientSession() as session,
+        session.post(gateway.url + "/v1/chat/completions", data=body, expect100=True) as response,
+    ):
+        assert response.status == 200
+    assert "expect" not in one.headers[0]
