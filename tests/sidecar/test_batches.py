@@ -6,6 +6,7 @@ import asyncio
 import collections
 import json
 import signal
+import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -29,6 +30,7 @@ from sidecar_kit import (
     sidecar_process,
     write_rules,
 )
+from turnout_sidecar.batches.records import Job, Outcome
 
 pytestmark = pytest.mark.usefixtures("own_folders")
 ROUTES = "routes:\n  - {name: all, match: [.*], target: one/a}\n"
@@ -281,3 +283,23 @@ async def test_what_did_not_run_in_time_is_in_the_error_file(tmp_path: Path) -> 
         errors = await rows_of(client, done.error_file_id)
     assert done.status == "expired"
     assert [row["error"]["code"] for row in errors] == ["batch_expired"] * 3
+
+
+async def test_a_result_waits_for_a_disk_that_cannot_take_it(
+    it: Sidecar, one: Provider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = it.service.batch_store
+    record, refused = store.record, []
+
+    def full_at_first(job: Job, outcome: Outcome) -> bool:
+        if not refused:
+            refused.append(job)
+            raise sqlite3.OperationalError("database or disk is full")
+        return record(job, outcome)
+
+    monkeypatch.setattr(store, "record", full_at_first)
+    async with client_of(it.url) as client:
+        done = await ended(client, (await submit(client, lines(1))).id)
+    assert done.request_counts.completed == 1
+    assert refused
+    assert len(one.bodies) == 1, "the model is not asked a second time"

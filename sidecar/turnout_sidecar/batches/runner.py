@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import logging
 import random
+import sqlite3
 import time
 
 from turnout_sidecar.batches.records import Batch, Job, Outcome
@@ -152,7 +153,11 @@ class BatchRunner:
         """Until the request has an outcome; waits for room without counting that as a try."""
         tries = waits = 0
         while True:
-            outcome = await self._try(job)
+            try:
+                outcome = await self._try(job)
+            except Exception:
+                log.exception("a batch request failed unexpectedly")
+                outcome = Outcome(status=None, code="internal_error", message="see the log")
             if isinstance(outcome, Outcome):
                 break
             is_no_room = not outcome.is_targets_fault and outcome.status in _NO_ROOM
@@ -162,9 +167,20 @@ class BatchRunner:
                 break
             pause_s = outcome.retry_after_s or min(2.0 ** (tries + waits) / 2, MAX_PAUSE_S)
             await asyncio.sleep(pause_s * random.uniform(1.0, 1.25))  # noqa: S311 - no secret
-        if await self._store.run(self._store.record, job, outcome):
+        if await self._record(job, outcome):
             kind = "completed" if outcome.is_success else "failed"
             self._metrics.batch_requests.labels(kind).inc()
+
+    async def _record(self, job: Job, outcome: Outcome) -> bool:
+        """Keep the outcome, however long the disk is full: asking a model again costs more."""
+        pause_s = 1.0
+        while True:
+            try:
+                return await self._store.run(self._store.record, job, outcome)
+            except sqlite3.Error as error:
+                log.warning("a batch result cannot be stored (%s); trying again", error)
+            await asyncio.sleep(pause_s)
+            pause_s = min(pause_s * 2, MAX_PAUSE_S)
 
     async def _try(self, job: Job) -> Outcome | Failure:
         """The outcome, or the failure of a try that may be repeated."""
