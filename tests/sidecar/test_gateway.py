@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -27,21 +27,13 @@ from sidecar_kit import (
     write_rules,
 )
 
+pytestmark = pytest.mark.usefixtures("own_folders")
 ROUTES = """
 routes:
   - {name: code, match: [code, bug], priority: 10, target: one/coder}
   - {name: blocked, match: [forbidden], priority: 9, target: block, message: not today}
   - {name: fallback, match: [.*], target: one/general}
 """
-
-
-@pytest.fixture(autouse=True)
-def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setenv("TURNOUT_RUNTIME_DIR", str(tmp_path / "run"))
-    monkeypatch.setenv("TURNOUT_DATA_DIR", str(tmp_path / "data"))
-    monkeypatch.setenv("TURNOUT_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setenv("ONE_KEY", "sk-the-targets-own")
-    yield
 
 
 @pytest.fixture
