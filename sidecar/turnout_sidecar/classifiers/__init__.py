@@ -6,8 +6,6 @@ neither numpy nor a model.
 
 from __future__ import annotations
 
-import os
-
 from turnout_rules.settings import Settings
 from turnout_sidecar.classifiers.base import Classifier, ClassifierError
 
@@ -18,7 +16,6 @@ def build_classifier(settings: Settings) -> Classifier:
     """The classifier that `settings` name. May block for a second; raises `ClassifierError`."""
     chosen = settings.classifier
     if chosen.kind == "embedded":
-        _import_numpy_with_one_thread()
         from turnout_sidecar.classifiers.embedded import build_embedded
 
         return build_embedded(chosen)
@@ -33,22 +30,3 @@ def build_classifier(settings: Settings) -> Classifier:
     from turnout_sidecar.classifiers.off import OffClassifier
 
     return OffClassifier()
-
-
-def _import_numpy_with_one_thread() -> None:
-    """A pool of its threads would spin on the engines' cores between two small products.
-
-    The variable is read once, at import; it is taken back so that no engine inherits it.
-    """
-    name = "OPENBLAS_NUM_THREADS"
-    is_ours = name not in os.environ
-    os.environ.setdefault(name, "1")
-    try:
-        import numpy  # noqa: F401
-    except ImportError as error:
-        raise ClassifierError(
-            "numpy is missing: the embedded classifier needs pip install 'turnout[local]'"
-        ) from error
-    finally:
-        if is_ours:
-            del os.environ[name]

@@ -86,7 +86,7 @@ class Head:
     def kernel(self, text: str, vector: Floats) -> tuple[Fitted, Floats]:
         """The regression that suits `text`, and how like each example the text is."""
         fitted = self.full if script(text) in self._scripts else self.semantic
-        row = bell(self.vectors @ vector, fitted.shape.width)
+        row = bell(_times(self.vectors, vector), fitted.shape.width)
         if fitted.shape.lexical:
             row = blend(row, self._lexical(text), fitted.shape.lexical)
         return fitted, row
@@ -94,12 +94,12 @@ class Head:
     def judge(
         self, text: str, vector: Floats, *, threshold: float | None, own: dict[str, float]
     ) -> Verdict:
-        """The verdict; `own` thresholds (of routes) go before `threshold`, it before the derived."""
+        """The verdict; `own` (routes') thresholds go before `threshold`, it before the derived."""
         if not self.routes:
             return Verdict(route=None, out_of_scope=1.0, reason="no route has examples")
         fitted, row = self.kernel(text, vector)
         weights = self._weights[fitted is self.full]
-        scores = (weights @ row).astype(np.float64)
+        scores = _times(weights, row).astype(np.float64)
         fit = np.asarray(scores.max() + row.max(), np.float64)
         belongs = float(fitted.calibration.belongs(fit))
         shares = fitted.calibration.shares(scores[None, :])[0]
@@ -141,3 +141,8 @@ class Head:
         mine, weights = self._vocabulary.place(hashed(text, self.max_chars))
         postings = (self._starts, self._owners, self._values)
         return dots(mine, weights, postings, len(self.texts))
+
+
+def _times(matrix: Floats, vector: Floats) -> Floats:
+    """Matrix times vector without BLAS, whose threads would spin on the engines' cores."""
+    return np.asarray(np.einsum("ij,j->i", matrix, vector), np.float32)

@@ -39,7 +39,7 @@ class Asked(msgspec.Struct, frozen=True):
 
 
 class RemoteClassifier:
-    """Everything but the wording of the question; subclasses fill `_ask` and may add to `prepare`."""
+    """Everything but the wording of the question, which subclasses put in `_ask`."""
 
     kind = "remote"
 
