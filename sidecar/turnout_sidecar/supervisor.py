@@ -211,8 +211,16 @@ class Supervisor:
         except Ended as ended:
             await self._crashed(backend, ended)
         except (CannotLaunch, OSError) as error:
-            crashes.fail(backend, Cause(kind="cannot_launch", message=str(error)))
-            self._after_failure(backend)
+            await self._cannot_launch(backend, str(error))
+        except Exception as error:  # a stuck `starting` would let its waiters hang
+            log.exception("%s: its life ended in an unexpected way", backend.name)
+            await self._cannot_launch(backend, f"{type(error).__name__}: {error}")
+
+    async def _cannot_launch(self, backend: Backend, message: str) -> None:
+        assert self._nursery is not None
+        await self._nursery.bury(backend, 2.0)
+        crashes.fail(backend, Cause(kind="cannot_launch", message=message))
+        self._after_failure(backend)
 
     async def _crashed(self, backend: Backend, ended: Ended) -> None:
         """Bury it, find out why, and decide whether and when it may be tried again."""
@@ -240,12 +248,14 @@ class Supervisor:
             backend.life.cancel()
             await asyncio.gather(backend.life, return_exceptions=True)
         free = self._host
-        await self._nursery.bury(backend, self.settings.engines.stop_timeout_s)
-        await self._memory_back(backend, free)
-        backend.state = State.STOPPED
-        backend.is_unwanted = False
-        backend.crash_streak = 0
-        self._has_stopped(backend)
+        try:
+            await self._nursery.bury(backend, self.settings.engines.stop_timeout_s)
+            await self._memory_back(backend, free)
+        finally:
+            backend.state = State.STOPPED
+            backend.is_unwanted = False
+            backend.crash_streak = 0
+            self._has_stopped(backend)
 
     def _has_stopped(self, backend: Backend) -> None:
         """New settings take effect now; a removed backend is forgotten."""
@@ -332,6 +342,9 @@ class Supervisor:
             backend.device = need.device
             backend.need_bytes = max(need.total_bytes, backend.learned_bytes)
             backend.remedy_if_misfit = need.advice
+        except Exception:  # an unreadable model is its engine's to report
+            log.exception("%s: no plan could be made", backend.name)
+            backend.need_bytes = backend.learned_bytes
         finally:
             backend.is_planning = False
         self.advance()

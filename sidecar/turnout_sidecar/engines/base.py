@@ -13,6 +13,7 @@ from typing import Literal
 import msgspec
 
 from turnout_rules.model import Model, Target
+from turnout_sidecar import model_store
 
 Health = Literal["ready", "loading", "dead"]
 DEFAULT_CONTEXT = 4_096
@@ -106,7 +107,5 @@ def model_file(model: Model) -> str:
     path = Path(wanted).expanduser()
     if path.exists():
         return str(path.absolute())
-    from turnout_sidecar.model_store import path_of
-
-    stored = path_of(wanted)
+    stored = model_store.path_of(wanted) if wanted in model_store.MODELS else None
     return str(stored) if stored is not None else wanted

@@ -16,7 +16,8 @@ from turnout_sidecar.engines.base import (
 )
 from turnout_sidecar.engines.vllm import DEFAULT_GPU_SHARE
 
-_RUNNER = Path(__file__).parent.parent / "runners" / "nanovllm.py"
+# Not named like the package: its folder comes first on the path of what it runs as a script.
+_RUNNER = Path(__file__).parent.parent / "runners" / "nano_server.py"
 
 
 class NanoVllmEngine(Engine):
