@@ -1,4 +1,4 @@
-"""What lies beside the proxy: the sidecar's classifier and gateway, a company proxy, other hosts."""
+"""What lies beside the proxy: the sidecar's classifier and gateway, and other hosts."""
 
 from __future__ import annotations
 
@@ -114,6 +114,7 @@ def test_other_hosts_are_tunnelled_with_their_own_certificate(tmp_path: Path) ->
         )
         with proxy(tmp_path / "p", rules) as p:
             context = ssl.create_default_context(cafile=str(ca))
+            context.verify_flags &= ~ssl.VERIFY_X509_STRICT
             with httpx2.Client(proxy=p.url, verify=context, trust_env=False) as c:
                 answer = c.get(f"https://{address}:{port}/")
             assert answer.status_code == 200
@@ -133,9 +134,11 @@ def test_a_listener_for_other_machines_demands_a_password(tmp_path: Path, passwo
         turnout=settings,
     )
     if not password:
-        with pytest.raises(AssertionError, match="PROXY_LOGIN|user:password"):
-            with proxy(tmp_path / "p", rules):
-                pass
+        with (
+            pytest.raises(AssertionError, match=r"user:password"),
+            proxy(tmp_path / "p", rules),
+        ):
+            pass
         return
     with proxy(tmp_path / "p", rules, environ={"PROXY_LOGIN": password}) as p:
         with pytest.raises(httpx2.ProxyError, match="407"):
