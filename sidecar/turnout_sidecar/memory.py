@@ -62,7 +62,10 @@ def memory_for(host: Host, settings: Engines, backends: Iterable[Backend]) -> Me
     free = {device: bytes_ - untouched.get(device, 0) for device, bytes_ in measured.items()}
     budgets = dict.fromkeys(host.gpu_free, settings.vram_budget_bytes)
     budgets["cpu"] = settings.ram_budget_bytes
+    over = set()
     for device, budget in budgets.items():
         if budget is not None:
+            if promised.get(device, 0) > budget:
+                over.add(device)
             free[device] = min(free[device], budget - promised.get(device, 0))
-    return Memory(free=free, guard=guard(host, settings))
+    return Memory(free=free, guard=guard(host, settings), over=frozenset(over))

@@ -115,6 +115,7 @@ class Schedule:
         self._expire(draft, now)
         self._settle_drains(draft)
         self._let_go(draft, now, is_guarded=bool(memory.guard))
+        self._shed(draft, memory.over)
         for name, standing in standings.items():
             if standing.state is State.STOPPING or self._is_leaving(name, draft):
                 device = standing.device
@@ -166,6 +167,22 @@ class Schedule:
             if victims:
                 draft.stop.append(min(victims, key=lambda s: s.last_used).name)
                 draft.leaving.add(draft.stop[-1])
+
+    def _shed(self, draft: _Draft, over: frozenset[str]) -> None:
+        """Where engines hold more than planned, one of several goes, an idle one if there is."""
+        for device in over:
+            here = [s for s in draft.standings.values() if s.device == device and s.need_bytes]
+            if any(s.state is State.STOPPING or self._is_leaving(s.name, draft) for s in here):
+                continue
+            ready = [s for s in here if s.state is State.READY]
+            victims = [s for s in ready if not s.is_pinned]
+            if len(ready) < 2 or not victims:
+                continue
+            victim = min(victims, key=lambda s: (self.running(s.name) > 0, s.last_used))
+            if self.running(victim.name):
+                self._start_drain(victim.name, "", draft)
+            else:
+                self._release_memory(victim, draft)
 
     def _grant(self, draft: _Draft, now: float, *, is_guarded: bool) -> None:
         for name, line in self._lines.items():

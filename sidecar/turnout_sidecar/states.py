@@ -86,3 +86,5 @@ class Memory:
 
     free: dict[str, int] = field(default_factory=dict)
     guard: str = ""
+    over: frozenset[str] = frozenset()
+    """Devices on which engines turned out to hold more than the budget allows together."""

@@ -164,6 +164,14 @@ def test_sleep_is_preferred_to_stopping_where_it_is_allowed() -> None:
     assert advance(schedule, wanted, standing("v", State.READY, can_sleep=True)).sleep == ("v",)
 
 
+def test_engines_that_hold_more_than_planned_are_shed_down_to_one() -> None:
+    schedule = Schedule()
+    both = {n: standing(n, State.READY, last_used=i) for i, n in enumerate("ab")}
+    memory = Memory(free={"cpu": -1}, over=frozenset({"cpu"}))
+    assert schedule.advance(both, memory, 3.0).stop == ("a",)
+    assert not schedule.advance({"b": both["b"]}, memory, 3.0).stop
+
+
 def test_no_victim_is_chosen_in_vain() -> None:
     small = standing("small", need_bytes=1, last_used=1.0)
     large = standing("large", need_bytes=10, last_used=2.0)
