@@ -104,11 +104,11 @@ class Turnout:
                 raise exceptions.OptionsError(
                     f"turnout: the rules cannot be used:\n{error}"
                 ) from error
-        self._password = ProxyPassword(_password(self.routing, self._environ))
+        self._password = ProxyPassword(_password(self.in_force(), self._environ))
 
     def running(self) -> None:
         """Servers are up: find the neighbours, watch the rules."""
-        routing = self.routing
+        routing = self.in_force()
         if not self._is_launched:
             adopt_options(ctx.options, routing.settings)
         sidecar = SidecarClient(sidecar_of(ctx.options, routing.settings), self.metrics)
@@ -160,7 +160,7 @@ class Turnout:
         if not address or not peer:
             return
         host, port = address[0], address[1]
-        is_named = self.routing.intercept.covers(host, port) or self._is_destination(host, port)
+        is_named = self.in_force().intercept.covers(host, port) or self._is_destination(host, port)
         if reason := self.guard.peer_obstacle(peer[0], port, is_named=is_named):
             logger.warning("turnout: connection to %s cut: %s", host, reason)
             server = ctx.master.addons.get("proxyserver")
@@ -233,11 +233,10 @@ class Turnout:
     @command.command("turnout.explain")  # type: ignore[untyped-decorator]
     def explain(self, text: str) -> str:
         """Say which rules a text hits, which wins and why."""
-        return str(self.routing.table.explain(Request.from_text(text)))
+        return str(self.in_force().table.explain(Request.from_text(text)))
 
-    @property
-    def routing(self) -> Routing:
-        """The rules in force."""
+    def in_force(self) -> Routing:
+        """The rules in force. No property: mitmproxy looks at every attribute before they load."""
         if self._routing is None:
             raise exceptions.OptionsError("turnout: no rules are loaded")
         return self._routing
@@ -246,7 +245,7 @@ class Turnout:
 
     def _enter(self, flow: http.HTTPFlow) -> Passage | None:
         """None: the request's host is none of our business."""
-        routing, request = self.routing, flow.request
+        routing, request = self.in_force(), flow.request
         endpoint = classify("POST", request.path)
         name = endpoint.name if endpoint else ""
         if isinstance(flow.client_conn.proxy_mode, mode_specs.ReverseMode):
@@ -268,7 +267,7 @@ class Turnout:
 
     async def _obstacle(self, flow: http.HTTPFlow) -> str:
         request = flow.request
-        return await self.guard.obstacle(request.host, request.port, self.routing.intercept)
+        return await self.guard.obstacle(request.host, request.port, self.in_force().intercept)
 
     def _prepare(self, flow: http.HTTPFlow, passage: Passage) -> None:
         """Before the body comes: the reverse listener's origin, upgrades, bodies too large."""
@@ -368,12 +367,12 @@ class Turnout:
         gateway = self._decider.gateway if self._decider else None
         if gateway is not None and (host, port) == (gateway.host, gateway.port):
             return True
-        return (host, port) in self.routing.destinations
+        return (host, port) in self.in_force().destinations
 
     def _own_ports(self) -> set[int]:
         server = ctx.master.addons.get("proxyserver")
         ports = {address[1] for address in server.listen_addrs()} if server else set()
-        sidecar = self.routing.settings.sidecar
+        sidecar = self.in_force().settings.sidecar
         ports |= {sidecar.port} if sidecar.port else set()
         if self._decider is not None:
             ports.add(self._decider.gateway.port)
@@ -388,7 +387,7 @@ class Turnout:
         except (OSError, ValueError) as error:
             self._say_broken(str(error))
             return
-        old, self._routing = self.routing, routing
+        old, self._routing = self.in_force(), routing
         self.guard.forget()
         self._password = ProxyPassword(_password(routing, self._environ))
         if routing.settings.proxy.intercept != old.settings.proxy.intercept:

@@ -116,11 +116,11 @@ def test_the_explain_command_answers_in_the_command_bar(web: Any) -> None:
     url = httpx2.URL(p.state["web_url"])
     with httpx2.Client(trust_env=False, timeout=10) as c:
         c.get(url)
-        xsrf = c.cookies.get("_xsrf") or ""
+        xsrf = c.cookies.get("_mitmproxy_xsrf") or ""
         answer = c.post(
             url.join("/commands/turnout.explain"),
             json={"arguments": ["please debug"]},
-            headers={"x-xsrftoken": xsrf},
+            headers={"x-xsrftoken": xsrf, "authorization": f"Bearer {url.params['token']}"},
         )
     assert "code" in answer.json()["value"]
 
