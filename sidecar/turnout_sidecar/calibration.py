@@ -9,11 +9,12 @@ from __future__ import annotations
 import os
 import re
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 
 from turnout_rules.model import Route
 from turnout_sidecar.evaluation import Judged
@@ -47,8 +48,11 @@ def fit_thresholds(judged: Sequence[Judged]) -> list[Fit]:
         probability = np.array([j.verdict.probability for j in mine])
         right = np.array([j.row.route == name for j in mine])
         order = np.argsort(-probability, kind="stable")
-        gain = np.cumsum(np.where(right[order], 1, -1))
-        count = int(np.argmax(gain)) + 1 if gain.max(initial=0) > 0 else 0
+        gain = np.concatenate([[0], np.cumsum(np.where(right[order], 1, -1))])
+        # One row more or less is chance: of the near-best counts the least change is taken.
+        now = int((probability >= mine[0].verdict.threshold).sum())
+        good = np.flatnonzero(gain >= gain.max() - 1)
+        count = int(good[np.argmin(np.abs(good - now))])
         fits.append(_fit(name, mine, probability[order], count))
     return fits
 
@@ -85,17 +89,17 @@ def fit_shares(
     return fits
 
 
-def _fit(name: str, mine: Sequence[Judged], falling: np.ndarray, count: int) -> Fit:
+def _fit(name: str, mine: Sequence[Judged], falling: npt.NDArray[np.float64], count: int) -> Fit:
     """The threshold between the `count` most probable rows and the rest."""
     if not len(falling):
         threshold = 1.0
     elif count == 0:
-        threshold = min(1.0, float(falling[0]) + 0.001)
+        threshold = min(1.0, float(falling[0]) + 0.0001)
     elif count == len(falling):
-        threshold = max(0.0, float(falling[-1]) - 0.001)
+        threshold = max(0.0, float(falling[-1]) - 0.0001)
     else:
         threshold = float(falling[count - 1] + falling[count]) / 2
-    threshold = round(min(0.99, max(0.01, threshold)), 3)
+    threshold = round(min(0.9999, max(0.01, threshold)), 4)
     taken = [j for j in mine if j.verdict.probability >= threshold]
     return Fit(
         route=name,
@@ -129,25 +133,35 @@ def with_threshold(text: str, line: int, threshold: float) -> str | None:
         if (found := _THRESHOLD.match(plain)) is not None:
             lines[i] = f"{found.group(1)}{threshold:g}{found.group(3)}{ending}"
             return "".join(lines)
-    if not first.endswith("\n"):
-        lines[line - 1] = first + ending
-    lines.insert(line, f"{' ' * indent}threshold: {threshold:g}{ending}")
+    own = f"threshold: {threshold:g}{ending}"
+    if re.match(r"^\s*-\s+[\w-]+\s*:\s+[^\s|>#&]", first):
+        lines[line - 1] = first if first.endswith("\n") else first + ending
+        lines.insert(line, " " * indent + own)
+    else:
+        # The first key's value stands on the lines below it: go before the key.
+        lines[line - 1] = f"{start.group(1)}{own}{' ' * indent}{first[indent:]}"
     return "".join(lines)
 
 
-def write_thresholds(routes: Sequence[Route], fits: Sequence[Fit]) -> list[str]:
-    """Write `fits` into the routes' files; gives what could not be edited, with file and line."""
+def write_thresholds(
+    routes: Sequence[Route], fits: Sequence[Fit], check: Callable[[], object]
+) -> list[str]:
+    """Write `fits` into the routes' files; gives what could not be edited, with file and line.
+
+    When `check` raises afterwards, the files are as they were.
+    """
     by_name = {route.name: route for route in routes}
     refused = []
     # Bottom up, so that a line put in does not move the places still to come.
     ordered = sorted(fits, key=lambda f: -by_name[f.route].place.line)
     texts: dict[Path, str] = {}
+    before: dict[Path, str] = {}
     for fit in ordered:
         place = by_name[fit.route].place
         path = Path(place.file)
         if path not in texts:
             with path.open(encoding="utf-8", newline="") as file:
-                texts[path] = file.read()
+                texts[path] = before[path] = file.read()
         changed = with_threshold(texts[path], place.line, fit.threshold)
         if changed is None:
             refused.append(
@@ -158,6 +172,12 @@ def write_thresholds(routes: Sequence[Route], fits: Sequence[Fit]) -> list[str]:
             texts[path] = changed
     for path, text in texts.items():
         _replace(path.resolve(), text)
+    try:
+        check()
+    except Exception:
+        for path, text in before.items():
+            _replace(path.resolve(), text)
+        raise
     return refused
 
 

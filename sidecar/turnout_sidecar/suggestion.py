@@ -28,84 +28,13 @@ _SECRET = re.compile(
     r"[A-Za-z0-9+/_-]{40,}|[\w.+-]+@[\w-]+\.\w+)"
 )
 _WORD = re.compile(r"[a-z][a-z'+#.-]{2,}|[\u3400-\u9fff]{2,}")
-_DULL = frozenset(
-    [
-        "the",
-        "and",
-        "for",
-        "that",
-        "this",
-        "with",
-        "you",
-        "your",
-        "are",
-        "was",
-        "what",
-        "how",
-        "can",
-        "could",
-        "would",
-        "will",
-        "please",
-        "from",
-        "have",
-        "has",
-        "not",
-        "but",
-        "all",
-        "any",
-        "one",
-        "get",
-        "let",
-        "give",
-        "make",
-        "need",
-        "want",
-        "about",
-        "into",
-        "out",
-        "its",
-        "it's",
-        "i'm",
-        "i'd",
-        "use",
-        "tell",
-        "me",
-        "my",
-        "our",
-        "their",
-        "them",
-        "they",
-        "she",
-        "his",
-        "her",
-        "who",
-        "when",
-        "where",
-        "why",
-        "which",
-        "there",
-        "here",
-        "just",
-        "like",
-        "一个",
-        "请问",
-        "怎么",
-        "什么",
-        "可以",
-        "如何",
-        "这个",
-        "那个",
-        "我们",
-        "你们",
-        "他们",
-        "帮我",
-        "一下",
-        "是否",
-        "哪些",
-        "怎样",
-    ]
-)
+_DULL_WORDS = """
+the and for that this with you your are was what how can could would will please from have has not
+but all any one get let give make need want about into out its it's i'm i'd use tell me my our their
+them they she his her who when where why which there here just like
+一个 请问 怎么 什么 可以 如何 这个 那个 我们 你们 他们 帮我 一下 是否 哪些 怎样
+"""
+_DULL = frozenset(_DULL_WORDS.split())
 
 
 class Entry(msgspec.Struct, frozen=True):
@@ -158,7 +87,7 @@ def undecided(entries: Iterable[Entry]) -> list[tuple[str, int]]:
 def clusters(
     texts: Sequence[tuple[str, int]], vectors: Floats, *, min_size: int = 3, most: int = 8
 ) -> list[Cluster]:
-    """Groups of like texts, the largest first. Average linkage to a leader, then one re-assignment."""
+    """Groups of like texts, the largest first. Leaders first, then re-centred."""
     if not len(texts):
         return []
     groups = _grouped(vectors, np.array([count for _, count in texts]))

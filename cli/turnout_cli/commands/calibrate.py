@@ -52,10 +52,10 @@ def run(args: argparse.Namespace) -> int:
     _print(fits)
     if args.dry_run or not fits:
         return 0
-    refused = write_thresholds(rules.table.routes, fits)
+    folder = find_rules_folder(args.rules)
+    refused = write_thresholds(rules.table.routes, fits, lambda: load_rules(folder))
     for line in refused:
         print(f"turnout: {line}", file=sys.stderr)
-    load_rules(find_rules_folder(args.rules))
     return int(bool(refused))
 
 

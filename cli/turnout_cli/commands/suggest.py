@@ -34,8 +34,8 @@ def run(args: argparse.Namespace) -> int:
     log = args.log or (Path(rules.settings.sidecar.decision_log or ""))
     if not log.is_file():
         print(
-            f"turnout: no decision log at {str(log)!r}: name a file, or set sidecar.decision_log in "
-            "turnout.yaml and let traffic pass (it keeps the texts people write)",
+            f"turnout: no decision log at {str(log)!r}: name a file, or set sidecar.decision_log "
+            "in turnout.yaml and let traffic pass (it keeps the texts people write)",
             file=sys.stderr,
         )
         return 1

@@ -33,8 +33,13 @@ class ClassifierError(Exception):
 
 
 def cut(text: str, max_chars: int) -> str:
-    """Head and tail of a long text: what is asked stands at one of its ends."""
-    if len(text) <= max_chars:
+    """Head and tail of a long text (what is asked stands at one of its ends), as one sees it.
+
+    Characters that show nothing are dropped, so they cannot make a text look like another one.
+    """
+    if len(text) > max_chars:
+        half = max_chars // 2
+        text = f"{text[:half]} {text[-half:]}"
+    if text.isprintable():
         return text
-    half = max_chars // 2
-    return f"{text[:half]} {text[-half:]}"
+    return "".join(c for c in text if c.isprintable() or c.isspace())
