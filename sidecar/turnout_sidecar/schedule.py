@@ -18,6 +18,8 @@ TURN_S = 2.0
 """A loaded model serves at least so long before others may make it drain,"""
 MAX_TURN_S = 60.0
 """or as long as its start took, up to this."""
+IDLE_GAP_S = 0.25
+"""An idle model is left alone so long, for its next request may be on its way."""
 BATCH_TURN_S = 30.0
 """Batch work alone makes a serving model drain only after so long."""
 
@@ -224,7 +226,8 @@ class Schedule:
             and s.name not in draft.leaving
         ]
         ready = [s for s in others if s.state is State.READY]
-        victims = choose_victims(missing, [s for s in ready if self._is_idle(s.name, draft)])
+        idle = [s for s in ready if self._is_idle(s.name, draft)]
+        victims = choose_victims(missing, [s for s in idle if _has_rested(s, now)])
         if victims is None:
             over = [s for s in ready if self._is_turn_over(s, wanted, draft, now)]
             victims = choose_victims(missing, over)
@@ -270,7 +273,7 @@ class Schedule:
 
     def _is_turn_over(self, victim: Standing, wanted: Standing, draft: _Draft, now: float) -> bool:
         if self._is_idle(victim.name, draft):
-            return True
+            return _has_rested(victim, now)
         kind, oldest = self._claim(wanted.name)
         if kind == 2:
             return False
@@ -298,6 +301,14 @@ class Schedule:
         is_sleep = standing.can_sleep and not standing.is_unwanted
         (draft.sleep if is_sleep else draft.stop).append(standing.name)
         draft.leaving.add(standing.name)
+
+
+def _has_rested(standing: Standing, now: float) -> bool:
+    """Idle for more than the gap between two requests of one client, so that a start is not wasted.
+
+    Short beside the start itself: a quick engine is cheap to start again.
+    """
+    return now - standing.last_used >= min(IDLE_GAP_S, standing.start_cost_s / 2)
 
 
 def deadline(ticket: Ticket, standing: Standing | None) -> float:

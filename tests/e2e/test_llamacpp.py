@@ -54,7 +54,7 @@ async def test_fifty_cold_requests_start_one_process(tmp_path: Path, llama: Upst
 async def test_two_models_in_the_room_of_one_lose_no_request(
     tmp_path: Path, llama: Upstream
 ) -> None:
-    settings = quick_settings(ram_budget_bytes=600 * MIB)
+    settings = quick_settings(ram_budget_bytes=300 * MIB)
     async with running(tmp_path, llama, settings=settings) as backends:
         for name in ("one", "two"):  # what they hold is known from now on
             await chat(backends, target_of(llama, name))

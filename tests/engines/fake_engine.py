@@ -99,8 +99,9 @@ class Handler(BaseHTTPRequestHandler):
             if self.state.args.die_over is not None and now > self.state.args.die_over:
                 print(OOM, flush=True)
                 os._exit(1)
-            self.answer(body)
+            # Before the answer: once that is out, nothing keeps this process from being stopped.
             self.state.note(f"served {now}")
+            self.answer(body)
         finally:
             with self.state.lock:
                 self.state.running -= 1
