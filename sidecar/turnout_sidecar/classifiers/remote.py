@@ -168,7 +168,7 @@ class RemoteClassifier:
                 raise Nonsense(f"status {answer.status}")
         try:
             return msgspec.json.decode(raw)
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, RecursionError) as error:
             raise Nonsense(f"no JSON ({error})") from error
 
 
