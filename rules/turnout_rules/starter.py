@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 
 from turnout_rules.document import Document
@@ -43,6 +44,14 @@ def starter_files() -> dict[str, str]:
     folder = starter_folder()
     files = {name: (folder / name).read_text("utf-8") for name in FILES}
     return files | {SCHEMA_FILE: schema_text()}
+
+
+def write_files(folder: Path, files: Mapping[str, str]) -> None:
+    """Write `files` (relative path to content) under `folder`. Raises OSError."""
+    for name, text in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, "utf-8")
 
 
 def schema_text() -> str:

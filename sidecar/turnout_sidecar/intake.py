@@ -14,12 +14,12 @@ from urllib.parse import unquote
 
 import msgspec
 from aiohttp import web
-from turnout_rules.table import Table, UnknownTarget
 
 from turnout_rules.decision import BLOCK, PASS, Decision, Layer
 from turnout_rules.endpoints import Endpoint
 from turnout_rules.reading import Unreadable
 from turnout_rules.request import Request
+from turnout_rules.table import Table, UnknownTarget
 from turnout_sidecar.deciding import Decider
 from turnout_sidecar.dispatching import Journey
 from turnout_sidecar.failures import Failure

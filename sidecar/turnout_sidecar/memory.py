@@ -60,7 +60,7 @@ def memory_for(host: Host, settings: Engines, backends: Iterable[Backend]) -> Me
     reserve = int(host.ram_total * (1 - settings.max_ram_percent / 100))
     measured = {"cpu": host.ram_available - reserve, **host.gpu_free}
     free = {device: bytes_ - untouched.get(device, 0) for device, bytes_ in measured.items()}
-    budgets = dict.fromkeys(host.gpu_free, settings.vram_budget_bytes)
+    budgets: dict[str, int | None] = dict.fromkeys(host.gpu_free, settings.vram_budget_bytes)
     budgets["cpu"] = settings.ram_budget_bytes
     over = set()
     for device, budget in budgets.items():

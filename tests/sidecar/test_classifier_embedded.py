@@ -1,4 +1,4 @@
-"""The embedded classifier with its real encoder: right, unsure when it should be, not in the way."""
+"""The embedded classifier with its real encoder: right, unsure when it should, never in the way."""
 
 from __future__ import annotations
 

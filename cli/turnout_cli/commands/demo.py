@@ -12,14 +12,14 @@ import os
 import sys
 import tempfile
 import time
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-from turnout_rules.starter import write_starter
+from typing import TYPE_CHECKING, Any
 
 from turnout_cli.environment import proxy_environment, write_bundle, write_trust_store
 from turnout_cli.launching import Launch, LaunchError, Running, launched
+from turnout_rules.starter import starter_files, write_files
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
@@ -72,7 +72,7 @@ def run(args: argparse.Namespace) -> int:
         return 1
     with tempfile.TemporaryDirectory(prefix="turnout-demo-") as folder:
         rules = Path(folder) / "rules"
-        write_starter(rules)
+        write_files(rules, starter_files())
         log = args.log or Path(folder) / "planes.log"
         launch = Launch(rules=rules, port=0, base_url_port=0, web_port=0, sidecar_port=0, log=log)
         print("Starting proxy, mitmweb and sidecar on free ports …", flush=True)
@@ -120,25 +120,11 @@ async def _ask(client: AsyncOpenAI, text: str, expected: str, is_streamed: bool)
     started = time.perf_counter()
     first_token = 0.0
     answer = ""
-    headers = {}
+    headers: dict[str, str] = {}
     try:
-        response = await client.chat.completions.with_raw_response.create(
-            model="gpt-4o-mini",
-            messages=[{"role": "user", "content": text}],
-            max_tokens=MAX_TOKENS,
-            stream=is_streamed,
-        )
-        headers = dict(response.headers)
-        parsed = response.parse()
-        if is_streamed:
-            async for chunk in parsed:
-                piece = chunk.choices[0].delta.content if chunk.choices else None
-                if piece and not first_token:
-                    first_token = time.perf_counter() - started
-                answer += piece or ""
-        else:
-            first_token = time.perf_counter() - started
-            answer = parsed.choices[0].message.content or ""
+        async for piece in _pieces(client, text, headers, is_streamed=is_streamed):
+            first_token = first_token or time.perf_counter() - started
+            answer += piece
     except OpenAIError as error:
         answer = ""
         print(f"{text}: {error}", file=sys.stderr)
@@ -152,6 +138,28 @@ async def _ask(client: AsyncOpenAI, text: str, expected: str, is_streamed: bool)
         first_token_ms=first_token * 1000,
         answer=" ".join(answer.split()),
     )
+
+
+async def _pieces(
+    client: AsyncOpenAI, text: str, headers: dict[str, str], *, is_streamed: bool
+) -> AsyncIterator[str]:
+    """The answer as it comes, in one piece if it is not streamed; fills in its `headers`."""
+    create = client.chat.completions.with_raw_response.create
+    asked: dict[str, Any] = {
+        "model": "gpt-4o-mini",
+        "messages": [{"role": "user", "content": text}],
+        "max_tokens": MAX_TOKENS,
+    }
+    if not is_streamed:
+        response = await create(**asked)
+        headers.update(response.headers)
+        yield response.parse().choices[0].message.content or ""
+        return
+    stream = await create(**asked, stream=True)
+    headers.update(stream.headers)
+    async for chunk in stream.parse():
+        if chunk.choices and chunk.choices[0].delta.content:
+            yield chunk.choices[0].delta.content
 
 
 def _print_table(outcomes: list[Outcome]) -> None:

@@ -24,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Write the files, all or none."""
-    from turnout_rules.starter import starter_files
+    from turnout_rules.starter import starter_files, write_files
 
     folder: Path = args.folder or Path("rules")
     files = starter_files()
@@ -38,10 +38,7 @@ def run(args: argparse.Namespace) -> int:
         print(f"turnout: {folder} holds {names} already; --force overwrites", file=sys.stderr)
         return 1
     try:
-        for name, text in files.items():
-            path = folder / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text, "utf-8")
+        write_files(folder, files)
     except OSError as error:
         print(f"turnout: cannot write {error.filename}: {error.strerror}", file=sys.stderr)
         return 1

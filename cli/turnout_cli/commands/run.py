@@ -10,8 +10,6 @@ import signal
 import sys
 from pathlib import Path
 
-from turnout_rules.loading import find_rules_folder, load_rules
-
 from turnout_cli.environment import (
     base_url_environment,
     proxy_environment,
@@ -20,6 +18,7 @@ from turnout_cli.environment import (
 )
 from turnout_cli.launching import Launch, LaunchError, Running, launched, read_record
 from turnout_rules.folders import data_folder
+from turnout_rules.loading import find_rules_folder, load_rules
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -8,8 +8,6 @@ import signal
 import sys
 from pathlib import Path
 
-from turnout_rules.loading import find_rules_folder, load_rules
-
 from turnout_cli.launching import (
     Launch,
     LaunchError,
@@ -19,6 +17,7 @@ from turnout_cli.launching import (
     record_path,
     write_record,
 )
+from turnout_rules.loading import find_rules_folder, load_rules
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -38,12 +38,14 @@ class NanoVllmEngine(Engine):
                 "in which nano-vllm is installed"
             )
         share = model.gpu_memory_utilization or DEFAULT_GPU_SHARE
-        command = (model.python, str(_RUNNER), "--model", model_file(model))
-        command += ("--host", "127.0.0.1", "--port", str(place.port))
-        command += ("--served-model-name", self.served_name(target))
-        command += ("--max-num-seqs", str(self.seats(target)))
-        command += ("--max-model-len", str(context_of(model)))
-        command += ("--gpu-memory-utilization", f"{share:g}")
+        command = (
+            *(model.python, str(_RUNNER), "--model", model_file(model)),
+            *("--host", "127.0.0.1", "--port", str(place.port)),
+            *("--served-model-name", self.served_name(target)),
+            *("--max-num-seqs", str(self.seats(target))),
+            *("--max-model-len", str(context_of(model))),
+            *("--gpu-memory-utilization", f"{share:g}"),
+        )
         env = {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}
         if place.device.startswith("gpu"):
             env["CUDA_VISIBLE_DEVICES"] = place.device.removeprefix("gpu")
