@@ -18,6 +18,7 @@ import psutil
 from turnout_rules.model import Model, Target, Upstream
 from turnout_rules.settings import Engines, Settings, Sidecar
 from turnout_sidecar.backends import Backends, BackendStatus, Refused
+from turnout_sidecar.machine import MachineProbe
 
 FAKE_ENGINE = Path(__file__).parent / "engines" / "fake_engine.py"
 MIB = 1024 * 1024
@@ -57,14 +58,17 @@ def quick_settings(**fields: Any) -> Settings:
 
 @contextlib.asynccontextmanager
 async def running(
-    folder: Path, *upstreams: Upstream, settings: Settings | None = None, machine: Any = None
+    folder: Path,
+    *upstreams: Upstream,
+    settings: Settings | None = None,
+    machine: MachineProbe | None = None,
 ) -> AsyncIterator[Backends]:
     """Backends over `upstreams`; nothing they started may be left afterwards."""
     backends = Backends(
         settings or quick_settings(),
         data_dir=folder / "data",
         runtime_dir=folder / "run",
-        machine=machine,
+        machine=machine or MachineProbe(),
     )
     backends.use_table(table_of(*upstreams))
     await backends.start()

@@ -11,10 +11,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 from turnout_rules.model import Target
 from turnout_sidecar.engines.base import model_file
+from turnout_sidecar.machine import MachineProbe
 from turnout_sidecar.memory import Host
 
 log = logging.getLogger(__name__)
@@ -40,13 +39,19 @@ class Cause:
     retry_settings: Mapping[str, Any] = field(default_factory=dict)
 
 
-def look(machine: Any) -> Host:
+def look(machine: MachineProbe) -> Host:
     """One look at the machine through the probe."""
-    memory = psutil.virtual_memory()
-    return Host(ram_total=memory.total, ram_available=memory.available)
+    seen = machine.look()
+    return Host(
+        ram_total=seen.ram_total_bytes,
+        ram_available=seen.ram_available_bytes,
+        swap_in_mb_s=seen.swap_in_mb_s,
+        gpu_total={gpu.device: gpu.total_bytes for gpu in seen.gpus},
+        gpu_free={gpu.device: gpu.free_bytes for gpu in seen.gpus},
+    )
 
 
-def need_of(target: Target, machine: Any) -> Need:
+def need_of(target: Target, machine: MachineProbe) -> Need:
     """What `target` needs: planned from the model's own files, or at least their size."""
     return Need(total_bytes=_file_bytes(target))
 

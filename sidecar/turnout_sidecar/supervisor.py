@@ -26,6 +26,7 @@ from turnout_sidecar.engines import engine_for
 from turnout_sidecar.engines.base import CannotLaunch
 from turnout_sidecar.lifecycle import Ended, Nursery, engine_cores
 from turnout_sidecar.log_ring import LogRing
+from turnout_sidecar.machine import MachineProbe
 from turnout_sidecar.memory import Host, memory_for
 from turnout_sidecar.orphans import Records
 from turnout_sidecar.refusing import Refused
@@ -44,7 +45,7 @@ class Supervisor:
     """`open`, then `advance` happens by itself; `close` leaves nothing running."""
 
     def __init__(
-        self, settings: Settings, *, data_dir: Path, runtime_dir: Path, machine: Any
+        self, settings: Settings, *, data_dir: Path, runtime_dir: Path, machine: MachineProbe
     ) -> None:
         """`machine` is the probe that `assessment` looks through."""
         self.settings = settings

@@ -29,6 +29,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from engine_kit import MIB, chat, fake_model, quick_settings, table_of, target_of, upstream_of
 from turnout_rules.model import Upstream
 from turnout_sidecar.backends import Backends, Refused
+from turnout_sidecar.machine import MachineProbe
 from turnout_sidecar.process import marked
 
 SEED = 20261201
@@ -119,7 +120,7 @@ async def soak(seconds: float) -> dict[str, Any]:
         local = rules(folder)
         settings = quick_settings(ram_budget_bytes=500 * MIB)
         backends = Backends(
-            settings, data_dir=folder / "data", runtime_dir=folder / "run", machine=None
+            settings, data_dir=folder / "data", runtime_dir=folder / "run", machine=MachineProbe()
         )
         backends.use_table(table_of(local))
         await backends.start()
