@@ -1,7 +1,7 @@
 """What this machine has: memory, swap, graphics cards and who holds their memory.
 
-Only looks; decides nothing and changes nothing. Every look blocks for a few milliseconds: call it in
-a thread. A machine without NVML (no NVIDIA driver) is a machine without cards, and says why.
+Only looks; decides nothing and changes nothing. A look blocks for a few milliseconds: call it in a
+thread. A machine without NVML (no NVIDIA driver) is a machine without cards, and says why.
 """
 
 from __future__ import annotations
