@@ -6,6 +6,7 @@ Which client reads which variable was measured per client; the table in docs/too
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -79,7 +80,10 @@ def write_trust_store(bundle: Path) -> Path:
     from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, pkcs12
 
     store = bundle.with_name("ca-bundle.p12")
-    certificates = x509.load_pem_x509_certificates(bundle.read_bytes())
+    with warnings.catch_warnings():
+        # Some of the world's roots break small rules of RFC 5280; that is theirs to mend.
+        warnings.simplefilter("ignore")
+        certificates = x509.load_pem_x509_certificates(bundle.read_bytes())
     entries = [pkcs12.PKCS12Certificate(c, b"%d" % n) for n, c in enumerate(certificates)]
     encryption = BestAvailableEncryption(TRUST_STORE_PASSWORD.encode())
     _write(store, pkcs12.serialize_java_truststore(entries, encryption))

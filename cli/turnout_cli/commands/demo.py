@@ -35,6 +35,7 @@ REQUESTS = (
 # A first request also starts the engine.
 ANSWER_TIMEOUT_S = 120.0
 MAX_TOKENS = 24
+TABLE_WIDTH = 132
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,7 @@ class Outcome:
     """One row of the table."""
 
     text: str
+    is_streamed: bool
     expected: str
     route: str
     target: str
@@ -129,7 +131,8 @@ async def _ask(client: AsyncOpenAI, text: str, expected: str, is_streamed: bool)
         answer = ""
         print(f"{text}: {error}", file=sys.stderr)
     return Outcome(
-        text=text + (" (streamed)" if is_streamed else ""),
+        text=text,
+        is_streamed=is_streamed,
         expected=expected,
         route=headers.get("x-turnout-route", "-"),
         target=headers.get("x-turnout-target", "-"),
@@ -167,12 +170,16 @@ def _print_table(outcomes: list[Outcome]) -> None:
     from rich.table import Table
 
     table = Table(title="five requests to https://api.openai.com/v1, through HTTPS_PROXY")
-    for column in ("request", "route", "target", "layer"):
-        table.add_column(column)
+    table.add_column("request", max_width=30, no_wrap=True)
+    for column in ("route", "target", "layer"):
+        table.add_column(column, no_wrap=True)
     table.add_column("decision µs", justify="right")
     table.add_column("first token ms", justify="right")
-    table.add_column("answer starts", max_width=36, no_wrap=True)
+    table.add_column("answer starts", max_width=30, no_wrap=True)
     for row in outcomes:
         figures = (row.decision_us, f"{row.first_token_ms:.0f}")
-        table.add_row(row.text, row.route, row.target, row.layer, *figures, row.answer)
-    Console().print(table)
+        request = "(streamed) " * row.is_streamed + row.text
+        table.add_row(request, row.route, row.target, row.layer, *figures, row.answer)
+    console = Console()
+    # A pipe or a narrow window: rather let lines wrap there than cut every cell short.
+    Console(width=max(console.width, TABLE_WIDTH)).print(table)
