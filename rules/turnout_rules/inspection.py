@@ -243,18 +243,18 @@ _BINDING_FIELDS = {
     "plugins": "hosted tools (plugins)",
     "preset": "a preset stored at the origin",
 }
-_SIGNED = ("signature", "signature-input", "x-amz-content-sha256", "x-amz-date")
+_SIGNED = frozenset(("signature", "signature-input", "x-amz-content-sha256", "x-amz-date"))
 
 
 def find_bond(request: Request) -> str:
     """Why only the origin can serve this; empty if it may move."""
-    for name, reason in _BINDING_FIELDS.items():
-        if name in request.fields and _holds_field(request, name):
-            return reason
+    if not _BINDING_FIELDS.keys().isdisjoint(request.fields):
+        for name, reason in _BINDING_FIELDS.items():
+            if _holds_field(request, name):
+                return reason
     headers = request.headers
-    if any(name in headers for name in _SIGNED) or headers.get("authorization", "").startswith(
-        "AWS4-"
-    ):
+    is_signed = not _SIGNED.isdisjoint(headers)
+    if is_signed or headers.get("authorization", "").startswith("AWS4-"):
         return "the request is signed"
     if request.endpoint == "responses":
         raw = request.fields.get("prompt")

@@ -32,11 +32,19 @@ def normalise(text: str) -> str:
     """The form in which texts and patterns are compared; applying it twice changes nothing."""
     if text.isascii():
         return _fold_spaces(text.lower())
-    if not text.isprintable() or _VS16 in text or _VS15 in text or _JOINER in text:
+    is_printable = text.isprintable()
+    if not is_printable or _VS16 in text or _VS15 in text or _JOINER in text:
         text = _INVISIBLE.sub("", text)
     text = _nfkc(text)
     folded = text.casefold()
-    return _fold_spaces(_normal_form("NFKC", folded) if folded != text else text)
+    if folded != text:
+        text = _normal_form("NFKC", folded)
+    if not is_printable:
+        return _fold_spaces(text)
+    # NFKC and folding make nothing unprintable of what is printable: its only spaces are plain.
+    while "  " in text:
+        text = text.replace("  ", " ")
+    return text.strip()
 
 
 def _fold_spaces(text: str) -> str:
@@ -65,8 +73,8 @@ def _nfkc(text: str) -> str:
     for char, form in _COMMON_WIDTHS:
         if char in text:
             text = text.replace(char, form)
-            if _is_normal_form("NFKC", text):
-                return text
+    if _is_normal_form("NFKC", text):
+        return text
     for char in set(text):
         if (form := _form_of(char)) != char:
             text = text.replace(char, form)

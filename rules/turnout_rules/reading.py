@@ -121,6 +121,9 @@ def _check_utf8(body: bytes) -> None:
     """Decoders skip over strings that are not asked for, so bad bytes in them would go on."""
     if body.isascii():
         return
+    if len(body) <= _UTF8_PIECE:
+        body.decode()
+        return
     # Piecewise: a whole copy as text may take four times the body's memory.
     decoder = _Utf8Decoder()
     view = memoryview(body)

@@ -7,6 +7,7 @@ bytes stay. It sends nothing and touches no headers.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
@@ -15,7 +16,7 @@ import msgspec
 from turnout_rules.adjustments import adjust
 from turnout_rules.model import Route, Target
 from turnout_rules.providers import host_of, is_azure
-from turnout_rules.splicing import splice
+from turnout_rules.splicing import splice, splice_one
 
 if TYPE_CHECKING:
     from turnout_rules.request import Request
@@ -41,7 +42,11 @@ def rewrite(request: Request, target: Target, route: Route | None) -> Rewrite:
     if route is not None and route.set:
         changes |= _set_fields(route)
         names = (*names, *_names_of_set(request, route))
-    changes["model"] = msgspec.json.encode(target.model.upstream_model)
+    model = msgspec.json.encode(target.model.upstream_model)
+    if not changes and "model" in request.fields:
+        body = splice_one(request.body, request.fields, "model", model, request.spans)
+        return Rewrite(body, target_path(request, target), names)
+    changes["model"] = model
     present = {
         name: value
         for name, value in changes.items()
@@ -72,16 +77,23 @@ def _names_of_set(request: Request, route: Route) -> Iterable[str]:
 def target_path(request: Request, target: Target) -> str:
     """The base URL's path joined with the endpoint's suffix, and what may stay of the query."""
     base_url = target.upstream.base_url or "http://localhost/v1"
+    path, host, query = _base(base_url, target.model.upstream_model, request.suffix)
+    query = _query(request, host, query, wants_version="/deployments/" in path)
+    return path + (f"?{query}" if query else "")
+
+
+@lru_cache(maxsize=1_024)
+def _base(base_url: str, upstream_model: str, suffix: str) -> tuple[str, str, str]:
+    """Of a target: path with `suffix`, host, the base URL's own query."""
     base = urlsplit(base_url)
     host = host_of(base_url)
-    model = quote(target.model.upstream_model, safe="")
+    model = quote(upstream_model, safe="")
     path = base.path.rstrip("/").replace("{model}", model).replace("%7Bmodel%7D", model)
     if host == "api.anthropic.com" and not path:
         path = "/v1"
     if is_azure(host):
-        path = _azure_path(path, model, request.suffix)
-    query = _query(request, host, base.query, wants_version="/deployments/" in path)
-    return path + request.suffix + (f"?{query}" if query else "")
+        path = _azure_path(path, model, suffix)
+    return path + suffix, host, base.query
 
 
 def _azure_path(path: str, model: str, suffix: str) -> str:

@@ -162,7 +162,9 @@ class Wrappers:
         text = text.strip()
         if text.startswith(("#", "[", "T", "C", "I", "H")) and self._machine.match(text):
             return "\n".join(self._opened(text)).strip()
-        if "#" in text or "To suggest" in text or "REMINDERS" in text or "ONLY return" in text:
+        if "\n" not in text:
+            text = "" if text.startswith(TRAILERS) else text
+        elif "#" in text or "To suggest" in text or "REMINDERS" in text or "ONLY return" in text:
             trailer = self._trailer.search(text)
             text = text if trailer is None else text[: trailer.start()].rstrip()
         if "<" not in text:

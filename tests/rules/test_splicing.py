@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from turnout_rules.splicing import locate, splice
+from turnout_rules.splicing import locate, splice, splice_one
 from turnout_rules.unreadable import Unreadable
 
 fields_of = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
@@ -79,6 +79,18 @@ def test_all_other_bytes_are_the_same(
 
 
 @settings(max_examples=200, deadline=None)
+@given(body=BODIES.filter(bool), value=VALUES, style=STYLES, data=st.data())
+def test_one_value_is_replaced_as_by_the_general_splice(
+    body: dict[str, Any], value: Any, style: dict[str, Any], data: st.DataObject
+) -> None:
+    raw = json.dumps(body, **style).encode()
+    fields, new = fields_of(raw), json.dumps(value).encode()
+    name = data.draw(st.sampled_from(list(body)))
+    assert splice_one(raw, fields, name, new, locate(raw, fields)) == splice(
+        raw, fields, {name: new}
+    )
+
+
 @given(body=BODIES, style=STYLES, data=st.data())
 def test_a_duplicate_key_is_always_found(
     body: dict[str, Any], style: dict[str, Any], data: st.DataObject
