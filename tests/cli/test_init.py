@@ -6,12 +6,14 @@ import tomllib
 from pathlib import Path
 
 import pytest
+import yaml
 
 from turnout_cli.commands.init import PROFILES, fitted
 from turnout_cli.main import main
 from turnout_rules.loading import load_rules
 from turnout_rules.probes import run_probes
 from turnout_rules.starter import FILES, starter_files
+from turnout_sidecar.profiles import profile_upstreams
 
 ROOT = Path(__file__).parents[2]
 
@@ -63,10 +65,21 @@ def test_with_other_upstreams_the_starter_routes_go_to_what_there_is() -> None:
 
 
 @pytest.mark.parametrize("profile", PROFILES)
-def test_every_profile_checks_without_errors(tmp_path: Path, profile: str) -> None:
-    pytest.importorskip("turnout_sidecar.profiles", reason="profiles are not installed")
+def test_every_profile_checks_and_passes_its_probes(tmp_path: Path, profile: str) -> None:
     assert main(["init", "--profile", profile, str(tmp_path)]) == 0
     assert main(["check", str(tmp_path)]) == 0
+    assert main(["test", str(tmp_path)]) == 0
+
+
+def test_profiles_are_safe_on_a_workstation() -> None:
+    for name in PROFILES:
+        for upstream in yaml.safe_load(profile_upstreams(name))["upstreams"].values():
+            for model in (upstream["models"] if "engine" in upstream else {}).values():
+                assert model["max_num_seqs"] <= 4
+                assert model.get("gpu_memory_utilization", 0.0) <= 0.85
+                assert model["max_model_len"] <= 8192
+    shares = yaml.safe_load(profile_upstreams("full"))["upstreams"]["vllm"]["models"].values()
+    assert sum(model["gpu_memory_utilization"] for model in shares) < 0.9
 
 
 def test_the_example_script_loads_and_chooses(tmp_path: Path) -> None:

@@ -57,4 +57,8 @@ def fitted(files: dict[str, str], upstreams: str) -> dict[str, str]:
         return changed
     for name in ("routes.yaml", "scripts/pick.py"):
         changed[name] = changed[name].replace(STARTER_TARGET, targets[0])
+    if "engine:" not in upstreams:
+        head, found, tail = changed["probes.yaml"].rpartition("route: code\n")
+        note = "route: default    # no target here speaks Anthropic's API\n"
+        changed["probes.yaml"] = head + (note if found else "") + tail
     return changed
