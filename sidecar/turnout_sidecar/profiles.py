@@ -18,14 +18,14 @@ _API = """\
 """
 
 _ROUTING = f"""\
-{_HEAD}# Profile `routing`: rules and classifier here, every model elsewhere. 2 cores, 4 GB, no GPU.
+# Profile `routing`: rules and classifier here, every model elsewhere. 2 cores, 4 GB, no GPU.
 
 upstreams:
 {_API}    models: [gpt-4o-mini, gpt-4o]
 """
 
 _7B = f"""\
-{_HEAD}# Profile `7b`: one 7B model in INT4 (about 4 GB of weights) on an 8 GB card, 16 GB RAM.
+# Profile `7b`: one 7B model in INT4 (about 4 GB of weights) on an 8 GB card, 16 GB RAM.
 # At most 4 requests at once: 4 x 4,096 tokens of KV cache stay below 1 GB for a model with grouped
 # KV heads. Put your model's folder into model_path, then: turnout plan
 
@@ -44,7 +44,7 @@ upstreams:
 {_API}"""
 
 _27B = f"""\
-{_HEAD}# Profile `27b`: one 27B model in INT4 (about 15 GB of weights) on a 24 GB card; 32 GB RAM, 30 GB
+# Profile `27b`: one 27B model in INT4 (about 15 GB of weights) on a 24 GB card; 32 GB RAM, 30 GB
 # disk. Put your model's folder into model_path, then: turnout plan
 
 upstreams:
@@ -64,7 +64,7 @@ upstreams:
 {_API}"""
 
 _FULL = f"""\
-{_HEAD}# Profile `full`: classifier (on the CPU), a main and a tool model on a 24 GB card, 64 GB RAM. The
+# Profile `full`: classifier (on the CPU), a main and a tool model on a 24 GB card, 64 GB RAM. The
 # shares of both add up to less than the card; where they would not fit, Turnout stops the idle one.
 
 upstreams:
@@ -102,4 +102,4 @@ PROFILES = {"routing": _ROUTING, "7b": _7B, "27b": _27B, "full": _FULL}
 
 def profile_upstreams(name: str) -> str:
     """The text of `upstreams.yaml` for a profile; raises KeyError for a name that is none."""
-    return PROFILES[name]
+    return _HEAD + PROFILES[name]
