@@ -24,10 +24,10 @@ from turnout_addon.addon import Turnout
 from turnout_addon.options import (
     Listeners,
     launch_options,
-    proxy_folder,
     proxy_password,
     web_options,
 )
+from turnout_rules.folders import proxy_folder
 from turnout_rules.loading import find_rules_folder, load_rules
 from turnout_rules.problems import RulesError
 from turnout_rules.settings import Proxy, Settings

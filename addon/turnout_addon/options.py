@@ -15,7 +15,7 @@ from mitmproxy import options as mitmproxy_options
 
 from turnout_addon.guard import is_loopback_host
 from turnout_addon.hosts import InterceptList, Origin, parse_origin
-from turnout_rules.folders import data_folder, runtime_folder
+from turnout_rules.folders import runtime_folder
 from turnout_rules.settings import Proxy, Settings
 
 WEB_COLUMNS = ["icon", "path", "comment", "method", "status", "size", "time"]
@@ -129,11 +129,6 @@ def sidecar_of(options: mitmproxy_options.Options, settings: Settings) -> str:
 def gateway_of(options: mitmproxy_options.Options, settings: Settings) -> Origin:
     """Where the sidecar's gateway listens."""
     return parse_origin(options.turnout_gateway or f"http://127.0.0.1:{settings.sidecar.port}")
-
-
-def proxy_folder() -> Path:
-    """The proxy's own mitmproxy folder: its CA, and nothing of the user's `~/.mitmproxy`."""
-    return data_folder() / "proxy"
 
 
 def _core_options(settings: Settings) -> dict[str, Any]:

@@ -28,6 +28,8 @@ _BUNDLE_VARIABLES = (
 )
 # These add to the roots: our authority alone.
 _EXTRA_VARIABLES = ("NODE_EXTRA_CA_CERTS", "DENO_CERT")
+TRUST_VARIABLES = (*_BUNDLE_VARIABLES, *_EXTRA_VARIABLES)
+"""Every variable by which a tool is told whom to trust."""
 _PROXY_VARIABLES = ("HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY")
 
 

@@ -22,6 +22,11 @@ def data_folder(environ: Mapping[str, str] = os.environ) -> Path:
     return _folder(environ, "TURNOUT_DATA_DIR", "XDG_DATA_HOME", ".local/share")
 
 
+def proxy_folder(environ: Mapping[str, str] = os.environ) -> Path:
+    """The proxy's own mitmproxy folder: its CA, and nothing of the user's `~/.mitmproxy`."""
+    return data_folder(environ) / "proxy"
+
+
 def runtime_folder(environ: Mapping[str, str] = os.environ) -> Path:
     """Sockets and process records of the running instance; private to the user (mode 0700)."""
     if chosen := environ.get("TURNOUT_RUNTIME_DIR"):

@@ -6,6 +6,7 @@ Only the supervisor and the life it runs for a backend write here, all in one ev
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -67,7 +68,7 @@ class Backend:
     learned_bytes: int = 0
     """What it was seen to hold on the CPU; counts where the plan knows less."""
     device: str = "cpu"
-    remedy_if_misfit: str = ""
+    advise: Callable[[int], str] = lambda free_bytes: ""
     is_planning: bool = False
     is_wanted: bool = False
     is_unwanted: bool = False

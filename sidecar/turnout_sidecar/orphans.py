@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 import psutil
 
-from turnout_sidecar.process import kill_marked, marker_of
+from turnout_sidecar.process import kill_marked, marked, marker_of
 
 log = logging.getLogger(__name__)
 
@@ -75,6 +75,19 @@ class Records:
                 log.warning("killed %s, left behind by a sidecar that died", record.backend)
             path.unlink(missing_ok=True)
         return reaped
+
+    def left_behind(self) -> list[Record]:
+        """Engines that live although their sidecar is dead: what `reap` would kill. Blocking."""
+        records = (_read(path) for path in sorted(self._folder.glob("*.json")))
+        dead = {
+            record.marker: record
+            for record in records
+            if record is not None
+            and record.boot_id == boot_id()
+            and not _is_alive(record.owner_pid, record.owner_started_at)
+        }
+        alive = {marker_of(process) for process in marked(dead.__contains__)} if dead else set()
+        return [record for marker, record in dead.items() if marker in alive]
 
     def _path(self, marker: str) -> Path:
         return self._folder / f"{marker.rpartition('#')[2]}.json"

@@ -342,7 +342,9 @@ class Supervisor:
             need = await asyncio.to_thread(assessment.need_of, backend.current, self._machine)
             backend.device = need.device
             backend.need_bytes = max(need.total_bytes, backend.learned_bytes)
-            backend.remedy_if_misfit = need.advice
+            backend.advise = need.advise
+            if need.obstacle:
+                self._refuse_plan(backend, need.obstacle, need.advise(backend.need_bytes))
         except Exception:  # an unreadable model is its engine's to report
             log.exception("%s: no plan could be made", backend.name)
             backend.need_bytes = backend.learned_bytes
@@ -353,14 +355,17 @@ class Supervisor:
     def _refuse_misfit(self, backend: Backend) -> None:
         free = self.memory.free.get(backend.device, 0)
         message = (
-            f"{backend.name} needs {(backend.need_bytes or 0) / 2**30:.1f} GiB on "
-            f"{backend.device}, {max(0, free) / 2**30:.1f} GiB is free and no idle model is left"
+            f"needs {(backend.need_bytes or 0) / 2**30:.1f} GiB on {backend.device}, "
+            f"{max(0, free) / 2**30:.1f} GiB is free and no idle model is left"
         )
-        backend.message, backend.remedy = message, backend.remedy_if_misfit
-        backend.is_wanted = False
-        text = f"{message}; {backend.remedy}" if backend.remedy else message
+        self._refuse_plan(backend, message, backend.advise(free))
+
+    def _refuse_plan(self, backend: Backend, why: str, remedy: str) -> None:
+        """Not started: said with the numbers, and planned anew when it is asked for again."""
+        backend.message, backend.remedy = f"{backend.name} {why}", remedy
+        text = f"{backend.message}; {remedy}" if remedy else backend.message
         self._say(backend, f"does not fit: {text}", is_bad=True)
-        backend.need_bytes = None
+        backend.is_wanted, backend.need_bytes = False, None
         self.refuse_all(backend, Refused(503, "does_not_fit", text, 30.0))
 
     def refuse_all(self, backend: Backend, refused: Refused) -> None:

@@ -166,8 +166,9 @@ async def _pieces(
 
 
 def _print_table(outcomes: list[Outcome]) -> None:
-    from rich.console import Console
     from rich.table import Table
+
+    from turnout_cli.tables import print_table
 
     table = Table(title="five requests to https://api.openai.com/v1, through HTTPS_PROXY")
     table.add_column("request", max_width=30, no_wrap=True)
@@ -180,6 +181,4 @@ def _print_table(outcomes: list[Outcome]) -> None:
         figures = (row.decision_us, f"{row.first_token_ms:.0f}")
         request = "(streamed) " * row.is_streamed + row.text
         table.add_row(request, row.route, row.target, row.layer, *figures, row.answer)
-    console = Console()
-    # A pipe or a narrow window: rather let lines wrap there than cut every cell short.
-    Console(width=max(console.width, TABLE_WIDTH)).print(table)
+    print_table(table, width=TABLE_WIDTH)

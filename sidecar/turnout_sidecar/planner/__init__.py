@@ -1,0 +1,19 @@
+"""What a model will hold in memory, computed from its own files before anything is started.
+
+`read_model` reads headers and configurations (never tensors); everything else here is pure
+arithmetic on what it found.
+"""
+
+from turnout_sidecar.planner.model_files import ModelFiles, UnreadableModelError, read_model
+from turnout_sidecar.planner.plan import Plan, Room, Wish, make_plan, wish_for
+
+__all__ = [
+    "ModelFiles",
+    "Plan",
+    "Room",
+    "UnreadableModelError",
+    "Wish",
+    "make_plan",
+    "read_model",
+    "wish_for",
+]
