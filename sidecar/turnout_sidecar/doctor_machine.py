@@ -18,7 +18,7 @@ from turnout_sidecar.machine import Gpu, GpuProcess
 from turnout_sidecar.orphans import Records, is_ours
 
 MIN_PYTHON = (3, 12)
-# The smallest machine that routing alone is meant for has 2 cores and 4 GB, some of it the kernel's.
+# Routing alone is meant for 2 cores and 4 GB, of which the kernel keeps some.
 MIN_CORES = 2
 MIN_RAM_BYTES = int(3.5 * GIB)
 LOW_RAM_BYTES = GIB

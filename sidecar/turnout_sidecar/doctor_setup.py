@@ -99,9 +99,8 @@ def _holder(port: int) -> str:
     """` by process 12 (name)`, where this user may know it."""
     try:
         for connection in psutil.net_connections("tcp"):
-            if connection.status != psutil.CONN_LISTEN or connection.laddr.port != port:
-                continue
-            if connection.pid:
+            is_it = connection.status == psutil.CONN_LISTEN and connection.laddr[1:] == (port,)
+            if is_it and connection.pid:
                 name = psutil.Process(connection.pid).name()
                 return f" by process {connection.pid} ({name})"
     except (psutil.Error, OSError):
