@@ -1,4 +1,4 @@
-"""What the planner, the machine probe and the diagnosis say, in the terms the supervisor uses.
+"""What the planner and the machine probe say, in the terms the supervisor uses.
 
 The only module of this room that knows their values; all of it blocks and runs in a thread.
 """
@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import logging
 import shutil
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from turnout_rules.model import Target
 from turnout_sidecar.engines import engine_for
@@ -40,16 +39,6 @@ class Need:
     """Why it could not run even with the device to itself."""
     advise: Callable[[int], str] = lambda free_bytes: ""
     """The setting that would make it fit into so many free bytes; empty: none would."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cause:
-    """Why an engine died."""
-
-    kind: str
-    message: str
-    remedy: str = ""
-    retry_settings: Mapping[str, Any] = field(default_factory=dict)
 
 
 def look(machine: MachineProbe) -> Host:
@@ -125,14 +114,6 @@ def _model_files(target: Target) -> ModelFiles:
     if target.upstream.engine == "command" and not target.model.model_path:
         raise UnreadableModelError("a command's own business")
     return read_model(model_file(target.model))
-
-
-def cause_of(reason: str, code: int | None, lines: Sequence[str]) -> Cause:
-    """The diagnosis of an unasked end."""
-    text = "\n".join(lines).lower()
-    if "out of memory" in text:
-        return Cause(kind="out_of_memory", message="out of memory")
-    return Cause(kind=reason, message=f"the engine ended ({reason}, exit code {code})")
 
 
 def _file_bytes(target: Target) -> int:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import time
 
-from turnout_sidecar.assessment import Cause
 from turnout_sidecar.backend import Backend
+from turnout_sidecar.diagnosis import MEMORY_KINDS, Cause
 from turnout_sidecar.lifecycle import Ended
 from turnout_sidecar.refusing import Refused
 from turnout_sidecar.shrinking import changes, shrunk
@@ -26,7 +26,7 @@ def judge(backend: Backend, cause: Cause, ended: Ended, *, died: float, was_star
     backend.crashes += 1
     has_served = backend.first_served is not None and died - backend.first_served > 0.5
     backend.crash_streak = 1 if has_served and not was_starting else backend.crash_streak + 1
-    if cause.kind == "out_of_memory" and not backend.has_shrunk:
+    if cause.kind in MEMORY_KINDS and not backend.has_shrunk:
         smaller = shrunk(backend.current, cause.retry_settings)
         if smaller is not None:
             backend.has_shrunk = True
@@ -36,7 +36,7 @@ def judge(backend: Backend, cause: Cause, ended: Ended, *, died: float, was_star
             backend.remedy = cause.remedy
             return
     was_killed = ended.reason == "exit" and ended.code is not None and ended.code < 0
-    may_retry = cause.kind != "out_of_memory" and (not was_starting or was_killed)
+    may_retry = cause.kind not in MEMORY_KINDS and (not was_starting or was_killed)
     if may_retry and backend.crash_streak <= len(QUICK_RESTS_S):
         backend.state = State.STOPPED
         backend.message, backend.remedy = cause.message, cause.remedy

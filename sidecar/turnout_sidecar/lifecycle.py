@@ -73,7 +73,7 @@ class Nursery:
         )
         launch = await asyncio.to_thread(backend.engine.launch, backend.current, place)
         backend.starts += 1
-        backend.log.note(f"starting: {' '.join(launch.command)}")
+        backend.log.begin(f"starting: {' '.join(launch.command)}")
         process = await self._spawned(backend, launch)
         self.records.write(backend.name, process.marker, process.pid)
         await self._until_ready(backend, process)

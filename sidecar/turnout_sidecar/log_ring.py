@@ -21,6 +21,7 @@ class LogRing:
         """`path`: the file beside the ring; at `max_bytes` it becomes `<path>.1`."""
         self.path = path
         self.lines_seen = 0
+        self._life_began = 0
         self.file_error = ""
         """Why the file is not written any more; empty: it is."""
         self._max_bytes = max_bytes
@@ -45,12 +46,22 @@ class LogRing:
         """A line of our own among the engine's."""
         self.feed(f"turnout: {text}\n".encode())
 
+    def begin(self, text: str) -> None:
+        """A new life begins: a note, before which `tail_of_life` does not look."""
+        self._life_began = self.lines_seen
+        self.note(text)
+
     def tail(self, count: int) -> list[str]:
         """The last `count` lines, an unfinished one included."""
         lines = list(self._lines)
         if self._partial:
             lines.append(self._partial.decode("utf-8", "replace"))
         return lines[-count:] if count > 0 else []
+
+    def tail_of_life(self, count: int) -> list[str]:
+        """`tail` without what an earlier life wrote."""
+        lived = self.lines_seen - self._life_began + bool(self._partial)
+        return self.tail(min(count, lived))
 
     async def follow(self) -> AsyncIterator[str]:
         """Lines as they come, until the caller stops; a slow reader loses the oldest."""

@@ -19,9 +19,9 @@ import msgspec
 
 from turnout_rules.model import Place, Target
 from turnout_rules.settings import Settings
-from turnout_sidecar import assessment, crashes
-from turnout_sidecar.assessment import Cause
+from turnout_sidecar import assessment, crashes, diagnosis
 from turnout_sidecar.backend import Backend, BackendStatus, log_path
+from turnout_sidecar.diagnosis import Cause
 from turnout_sidecar.engines import engine_for
 from turnout_sidecar.engines.base import CannotLaunch
 from turnout_sidecar.lifecycle import Ended, Nursery, engine_cores
@@ -229,8 +229,8 @@ class Supervisor:
         was_starting, died = backend.state is State.STARTING, time.monotonic()
         backend.state = State.STOPPING
         await self._nursery.bury(backend, 0.0 if ended.reason == "exit" else 2.0)
-        lines = backend.log.tail(200)
-        cause = await asyncio.to_thread(assessment.cause_of, ended.reason, ended.code, lines)
+        lines = backend.log.tail_of_life(diagnosis.LINES_READ)
+        cause = await asyncio.to_thread(diagnosis.cause_of, ended.reason, ended.code, lines)
         crashes.judge(backend, cause, ended, died=died, was_starting=was_starting)
         self._say(backend, f"crashed: {backend.message}", is_bad=True)
         self._after_failure(backend)
