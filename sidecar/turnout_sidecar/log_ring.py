@@ -47,9 +47,9 @@ class LogRing:
         self.feed(f"turnout: {text}\n".encode())
 
     def begin(self, text: str) -> None:
-        """A new life begins: a note, before which `tail_of_life` does not look."""
-        self._life_began = self.lines_seen
+        """A new life begins: a note, and `tail_of_life` looks no further back."""
         self.note(text)
+        self._life_began = self.lines_seen
 
     def tail(self, count: int) -> list[str]:
         """The last `count` lines, an unfinished one included."""
