@@ -74,7 +74,7 @@ def main(argv: list[str] | None = None) -> int:
     try:
         folder = find_rules_folder(args.rules)
         rules = load_rules(folder)
-        proxy_password(rules.settings, os.environ)
+        proxy_password(rules.settings, os.environ, args.listen_host)
         options = _options(args, rules.settings)
     except (RulesError, OSError, ValueError, exceptions.OptionsError) as error:
         print(error, file=sys.stderr)
@@ -111,7 +111,7 @@ def _options(args: argparse.Namespace, settings: Settings) -> dict[str, Any]:
 def _listeners(args: argparse.Namespace, proxy: Proxy) -> Listeners:
     """Real ports for all: mitmproxy cannot have two listeners on port 0."""
     return Listeners(
-        host=proxy.listen_host,
+        host=args.listen_host or proxy.listen_host,
         port=_port(args.port, proxy.port),
         base_url_port=_port(args.base_url_port, proxy.base_url_port),
         web_port=_port(args.web_port, proxy.web_port),
@@ -140,6 +140,12 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m turnout_addon", description=__doc__)
     parser.add_argument("--rules", type=Path, metavar="DIR", help="rules folder")
     parser.add_argument("--lean", action="store_true", help="headless: no mitmweb, faster")
+    parser.add_argument(
+        "--listen-host",
+        default="",
+        metavar="ADDRESS",
+        help="address to listen on, instead of the settings' own; off loopback a password is asked",
+    )
     parser.add_argument("--port", type=int, help="HTTPS_PROXY port; 0: any free one")
     parser.add_argument("--base-url-port", type=int, help="reverse listener's port; 0: any")
     parser.add_argument("--web-port", type=int, help="mitmweb's port; 0: any")

@@ -31,6 +31,7 @@ from turnout_addon.options import (
     gateway_of,
     proxy_password,
     sidecar_of,
+    sidecar_token,
 )
 from turnout_addon.passage import Passage
 from turnout_addon.reload import follow
@@ -104,15 +105,17 @@ class Turnout:
                 raise exceptions.OptionsError(
                     f"turnout: the rules cannot be used:\n{error}"
                 ) from error
-        self._password = ProxyPassword(_password(self.in_force(), self._environ))
+        self._password = self._password.renewed(_password(self.in_force(), self._environ))
 
     def running(self) -> None:
         """Servers are up: find the neighbours, watch the rules."""
         routing = self.in_force()
         if not self._is_launched:
             adopt_options(ctx.options, routing.settings)
-        sidecar = SidecarClient(sidecar_of(ctx.options, routing.settings), self.metrics)
-        self._decider = Decider(sidecar, gateway_of(ctx.options, routing.settings))
+        token = sidecar_token(self._environ)
+        address = sidecar_of(ctx.options, routing.settings)
+        sidecar = SidecarClient(address, self.metrics, token)
+        self._decider = Decider(sidecar, gateway_of(ctx.options, routing.settings), token)
         self.guard.own_ports |= self._own_ports()
         if (view := ctx.master.addons.get("view")) is not None:
             proxy = routing.settings.proxy
@@ -384,12 +387,13 @@ class Turnout:
         """Put a new version in force; requests in flight keep theirs."""
         try:
             routing = Routing(rules, self._environ)
-        except (OSError, ValueError) as error:
+            password = _password(routing, self._environ)
+        except (OSError, ValueError, exceptions.OptionsError) as error:
             self._say_broken(str(error))
             return
         old, self._routing = self.in_force(), routing
         self.guard.forget()
-        self._password = ProxyPassword(_password(routing, self._environ))
+        self._password = self._password.renewed(password)
         if routing.settings.proxy.intercept != old.settings.proxy.intercept:
             adopt_options(ctx.options, routing.settings, only_hosts=True)
         self.reload_error = ""
@@ -416,7 +420,7 @@ def _length(request: http.Request) -> int:
 
 
 def _password(routing: Routing, environ: Mapping[str, str]) -> str:
-    return proxy_password(routing.settings, environ)
+    return proxy_password(routing.settings, environ, ctx.options.listen_host)
 
 
 def _password_wanted() -> http.Response:

@@ -24,10 +24,11 @@ from turnout_rules.unreadable import Unreadable
 class Decider:
     """Knows the neighbours: the sidecar's classifier and its gateway."""
 
-    def __init__(self, sidecar: SidecarClient, gateway: Origin) -> None:
-        """Nothing is asked yet."""
+    def __init__(self, sidecar: SidecarClient, gateway: Origin, token: str = "") -> None:
+        """Nothing is asked yet. `token`: the gateway's, where it demands one."""
         self._sidecar = sidecar
         self.gateway = gateway
+        self._token = token
         # Only close() adds to it; kept so that the task is not lost.
         self._closing: set[asyncio.Task[None]] = set()
 
@@ -50,7 +51,7 @@ class Decider:
         passage.decision = decision
         if decision.via_sidecar and not decision.is_observed:
             return await self._by_gateway(routing, received, request, decision)
-        return plans.plan(routing, received, request, decision, self.gateway)
+        return plans.plan(routing, received, request, decision, self.gateway, self._token)
 
     def close(self) -> None:
         """Let go of the sidecar's connections."""
@@ -67,7 +68,7 @@ class Decider:
     ) -> plans.Plan:
         """The gateway, if it is there; else direct where that is possible, else a clear refusal."""
         if await is_listening(self.gateway):
-            return plans.plan(routing, received, request, decision, self.gateway)
+            return plans.plan(routing, received, request, decision, self.gateway, self._token)
         if not routing.table.resolve(decision.target).upstream.is_managed:
             reason = f"{decision.reason}; sidecar away, sent without fallback"
             direct = msgspec.structs.replace(decision, via_sidecar=False, reason=reason)

@@ -93,6 +93,10 @@ class ProxyPassword:
         self._expected = credentials.encode()
         self._known: weakref.WeakSet[connection.Client] = weakref.WeakSet()
 
+    def renewed(self, credentials: str) -> ProxyPassword:
+        """Itself while the password is the same: open tunnels stay known over a reload."""
+        return self if credentials.encode() == self._expected else ProxyPassword(credentials)
+
     def accepts(self, flow: http.HTTPFlow) -> bool:
         """Whether the flow's client is known by now; its password header is taken off."""
         value = flow.request.headers.pop("proxy-authorization", "")

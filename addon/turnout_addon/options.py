@@ -18,6 +18,9 @@ from turnout_addon.hosts import InterceptList, Origin, parse_origin
 from turnout_rules.folders import runtime_folder
 from turnout_rules.settings import Proxy, Settings
 
+TOKEN_VARIABLE = "TURNOUT_SIDECAR_TOKEN"  # noqa: S105 - the variable's name, no token
+PASSWORD_VARIABLE = "TURNOUT_PROXY_AUTH"  # noqa: S105
+"""Read where `proxy.auth` names no other."""
 WEB_COLUMNS = ["icon", "path", "comment", "method", "status", "size", "time"]
 # A request without a length is collected up to here, then refused; one with a length past
 # `max_body_bytes` is streamed to its origin unread.
@@ -102,19 +105,28 @@ def reverse_mode(proxy: Proxy, port: int) -> str:
     return f"reverse:http://{host}:{origin.port}@127.0.0.1:{port}"
 
 
-def proxy_password(settings: Settings, environ: Mapping[str, str]) -> str:
-    """`user:password` for a listener that other machines reach; refuses to go without."""
-    proxy = settings.proxy
-    if is_loopback_host(proxy.listen_host):
+def proxy_password(settings: Settings, environ: Mapping[str, str], listening: str = "") -> str:
+    """`user:password` for a listener that other machines reach; refuses to go without.
+
+    `listening`: the address really listened on, which a changed setting does not move.
+    """
+    host = listening or settings.proxy.listen_host
+    if is_loopback_host(host):
         return ""
-    password = environ.get(proxy.auth, "") if proxy.auth else ""
+    name = settings.proxy.auth or PASSWORD_VARIABLE
+    password = environ.get(name, "")
     if ":" not in password:
         raise exceptions.OptionsError(
-            f"turnout: the proxy listens on {proxy.listen_host}, which other machines reach. "
-            "Name an environment variable that holds user:password in `proxy.auth`, "
-            "or listen on 127.0.0.1."
+            f"turnout: the proxy listens on {host}, which other machines reach. "
+            f"Put user:password into the environment variable {name} (`proxy.auth` may name "
+            "another), or listen on 127.0.0.1."
         )
     return password
+
+
+def sidecar_token(environ: Mapping[str, str]) -> str:
+    """What a sidecar off loopback demands of its callers; empty where none is set."""
+    return environ.get(TOKEN_VARIABLE, "")
 
 
 def sidecar_of(options: mitmproxy_options.Options, settings: Settings) -> str:

@@ -79,16 +79,24 @@ class Received(msgspec.Struct, frozen=True):
 
 
 def plan(
-    routing: Routing, received: Received, request: Request, decision: Decision, gateway: Origin
+    routing: Routing,
+    received: Received,
+    request: Request,
+    decision: Decision,
+    gateway: Origin,
+    token: str = "",
 ) -> Plan:
-    """Choose and fill in the plan; raises nothing that a rule file or a client can cause."""
+    """Choose and fill in the plan; raises nothing that a rule file or a client can cause.
+
+    `token`: what the gateway demands where it listens off loopback.
+    """
     if passes(decision):
         return Leave(received.origin if received.is_reverse else None)
     if decision.target == BLOCK:
         message = decision.message or f"Blocked by the rule {decision.route!r}."
         return refusal(request.endpoint, 403, message, code="route_blocked", route=decision.route)
     if decision.via_sidecar:
-        return _to_gateway(received, request, decision, gateway)
+        return _to_gateway(received, request, decision, gateway, token)
     try:
         return _direct(routing, received, request, decision)
     except MissingKey as error:
@@ -113,7 +121,9 @@ def refusal(
     return Answer(status, code, body, retry_after_s)
 
 
-def _to_gateway(received: Received, request: Request, decision: Decision, gateway: Origin) -> Send:
+def _to_gateway(
+    received: Received, request: Request, decision: Decision, gateway: Origin, token: str
+) -> Send:
     """The body as it came; the gateway only carries the decision out."""
     fields = [field for field in received.fields if field[0].lower() in _FOR_GATEWAY]
     targets = ", ".join((decision.target, *decision.fallback))
@@ -122,6 +132,8 @@ def _to_gateway(received: Received, request: Request, decision: Decision, gatewa
         ("x-turnout-targets", targets),
         ("x-turnout-layer", decision.layer),
     ]
+    if token:
+        fields.append(("x-turnout-token", token))
     query = urlsplit(received.path).query
     path = f"{gateway.path}/v1{_SUFFIXES[request.endpoint]}" + (f"?{query}" if query else "")
     fields = _framed(fields, gateway, received.raw_body)

@@ -61,9 +61,12 @@ class _Answer(msgspec.Struct):
 class SidecarClient:
     """One sidecar. `address` is `unix:PATH` or an `http://` URL on loopback."""
 
-    def __init__(self, address: str, metrics: Metrics) -> None:
+    def __init__(self, address: str, metrics: Metrics, token: str = "") -> None:
         """Opens nothing; the session is made with the first question."""
         self.address = address
+        self._headers = {"content-type": "application/json"}
+        if token:
+            self._headers["x-turnout-token"] = token
         self._metrics = metrics
         self._breaker = Breaker()
         self._session: aiohttp.ClientSession | None = None
@@ -99,9 +102,7 @@ class SidecarClient:
             self._session = self._open()
         body = msgspec.json.encode({"text": text, "only": "semantic"})
         url = "http://sidecar/route" if self._is_unix else f"{self.address.rstrip('/')}/route"
-        async with self._session.post(
-            url, data=body, headers={"content-type": "application/json"}
-        ) as response:
+        async with self._session.post(url, data=body, headers=self._headers) as response:
             response.raise_for_status()
             return msgspec.json.decode(await response.read(), type=_Answer)
 

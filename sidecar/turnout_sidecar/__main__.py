@@ -50,7 +50,13 @@ def main(argv: list[str] | None = None) -> int:
 def _arguments() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m turnout_sidecar", description=__doc__)
     parser.add_argument("--rules", type=Path, metavar="DIR", help="rules folder")
-    parser.add_argument("--port", type=int, help="TCP port on loopback; 0: any free one")
+    parser.add_argument(
+        "--listen-host",
+        default="",
+        metavar="ADDRESS",
+        help="address to listen on, instead of the settings' own; off loopback a token is asked",
+    )
+    parser.add_argument("--port", type=int, help="TCP port; 0: any free one")
     parser.add_argument("--socket", default="", metavar="PATH", help="Unix socket")
     parser.add_argument("--ready-file", type=Path, metavar="F", help="written once it answers")
     parser.add_argument("--verbose", action="store_true", help="log more; never prompts or keys")
@@ -64,12 +70,11 @@ async def _serve(args: argparse.Namespace) -> int:
         loop.add_signal_handler(number, stop.set)
     service = Service(find_rules_folder(args.rules))
     sidecar = service.live.current.settings.sidecar
-    token = check_listener(sidecar.listen_host, os.environ)
+    host = args.listen_host or sidecar.listen_host
+    token = check_listener(host, os.environ)
     path = await asyncio.to_thread(socket_path, args.socket or sidecar.socket)
     port = sidecar.port if args.port is None else args.port
-    runner, listening = await listen(
-        build_app(service, token=token), sidecar.listen_host, port, path
-    )
+    runner, listening = await listen(build_app(service, token=token), host, port, path)
     try:
         if read_record() is None:
             write_json(record_path(), listening)

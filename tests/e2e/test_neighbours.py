@@ -148,3 +148,36 @@ def test_a_listener_for_other_machines_demands_a_password(tmp_path: Path, passwo
             known.get("https://localhost:1/")
         assert "407" not in str(caught.value)
         assert "secret" not in p.log
+
+
+def test_the_password_stays_while_the_listener_does_whatever_is_saved(tmp_path: Path) -> None:
+    upstreams = UPSTREAMS.format(url="http://127.0.0.1:1")
+    rules = write_rules(tmp_path / "rules", routes=ROUTES, upstreams=upstreams)
+    environ = {"TURNOUT_PROXY_AUTH": "me:secret"}
+    with proxy(tmp_path / "p", rules, "--listen-host", "0.0.0.0", environ=environ) as p:
+        known = httpx2.Client(proxy=p.url.replace("//", "//me:secret@"), trust_env=False)
+        assert known.get("http://localhost:1/").status_code == 403
+        write_rules(rules, turnout="proxy: {listen_host: 127.0.0.1}\n")
+        wait_until(lambda: "rules reloaded" in p.log, 10)
+        assert (
+            httpx2.Client(proxy=p.url, trust_env=False).get("http://localhost:1/").status_code
+            == 407
+        )
+        assert known.get("http://localhost:1/").status_code == 403
+
+
+def test_a_sidecar_that_demands_a_token_is_given_it_and_nobody_else_is(tmp_path: Path) -> None:
+    with upstream() as near, upstream(classifier) as sidecar:
+        rules = write_rules(
+            tmp_path / "rules", routes=ROUTES, upstreams=UPSTREAMS.format(url=near.url)
+        )
+        arguments = ("--sidecar", sidecar.url, "--gateway", sidecar.url)
+        environ = {"TURNOUT_SIDECAR_TOKEN": "the-token"}
+        with proxy(tmp_path / "p", rules, *arguments, environ=environ) as p:
+            assert ask(p.base_url, "the weekly report please").status_code == 200
+            assert sidecar.last.headers["x-turnout-token"] == "the-token"
+            assert ask(p.base_url, "locally").status_code == 200
+            assert sidecar.last.path == "/v1/chat/completions"
+            assert sidecar.last.headers["x-turnout-token"] == "the-token"
+            assert "x-turnout-token" not in near.last.headers
+            assert "the-token" not in p.log
