@@ -12,6 +12,7 @@ import ctypes
 import json
 import os
 import signal
+import socket
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Callable
@@ -26,6 +27,8 @@ from turnout_rules.folders import runtime_folder
 READY_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 15.0
 RESTART_DELAYS_S = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
+STABLE_LIFE_S = 60.0
+_CONNECT_TIMEOUT_S = 1.0
 _PR_SET_PDEATHSIG = 1  # Linux, prctl(2)
 
 
@@ -106,7 +109,9 @@ class Instance:
         restarts = asyncio.create_task(self._keep_sidecar(say))
         try:
             await asyncio.wait({proxy, restarts}, return_when=asyncio.FIRST_COMPLETED)
-            return proxy.result() if proxy.done() else 1
+            status = proxy.result() if proxy.done() else 1
+            say(f"proxy ended with status {status}")
+            return status if status >= 0 else 128 - status
         finally:
             for task in (proxy, restarts):
                 task.cancel()
@@ -122,19 +127,25 @@ class Instance:
         self._folder.cleanup()
 
     async def _keep_sidecar(self, say: Callable[[str], None]) -> None:
-        failures = 0
+        """Restart it whenever it ends; deaths in a row wait longer, one after a long life does not.
+
+        Reads and moves `_children["sidecar"]`; its port stays the same.
+        """
+        clock = asyncio.get_running_loop().time
+        failures, began = 0, clock()
         while not self._is_closing:
             status = await self._children["sidecar"].wait()
+            if clock() - began > STABLE_LIFE_S:
+                failures = 0
             delay = RESTART_DELAYS_S[min(failures, len(RESTART_DELAYS_S) - 1)]
+            failures += 1
             say(f"sidecar ended with status {status}; restarting it in {delay:g} s")
             await asyncio.sleep(delay)
-            started = asyncio.get_running_loop().time()
+            began = clock()
             try:
                 await self._start_sidecar()
             except LaunchError as error:
                 say(str(error))
-            is_stable = asyncio.get_running_loop().time() - started > max(RESTART_DELAYS_S)
-            failures = 0 if is_stable else failures + 1
 
     async def _start_sidecar(self) -> dict[str, Any]:
         command = ["turnout_sidecar", "--rules", str(self._launch.rules)]
@@ -212,7 +223,9 @@ def record_path() -> Path:
 
 
 def write_record(running: Running) -> None:
-    """Leave the record, readable by this user only."""
+    """Leave the record, readable by this user only; an instance that already runs keeps its own."""
+    if read_record() is not None:
+        return
     path = record_path()
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     fresh = path.with_suffix(".new")
@@ -221,11 +234,24 @@ def write_record(running: Running) -> None:
     fresh.replace(path)
 
 
+def remove_record() -> None:
+    """Take this process's record away, not another's."""
+    try:
+        running = msgspec.json.decode(record_path().read_bytes(), type=Running)
+    except (OSError, msgspec.DecodeError):
+        return
+    if running.pid == os.getpid():
+        record_path().unlink(missing_ok=True)
+
+
 def read_record() -> Running | None:
-    """The running instance, or None; a record whose process is gone counts as none."""
+    """The running instance, or None; one whose process or proxy is gone counts as none."""
     try:
         running = msgspec.json.decode(record_path().read_bytes(), type=Running)
         os.kill(running.pid, 0)
+        # The number of a process that was killed may be another's by now.
+        address = ("127.0.0.1", running.proxy_port)
+        socket.create_connection(address, timeout=_CONNECT_TIMEOUT_S).close()
     except (OSError, msgspec.DecodeError):
         return None
     return running

@@ -14,7 +14,7 @@ from turnout_cli.launching import (
     Running,
     launched,
     read_record,
-    record_path,
+    remove_record,
     write_record,
 )
 from turnout_rules.loading import find_rules_folder, load_rules
@@ -63,20 +63,28 @@ def run(args: argparse.Namespace) -> int:
 
 
 async def _serve(launch: Launch, route_count: int) -> int:
+    loop = asyncio.get_running_loop()
+    serving = asyncio.create_task(_serve_until_ended(launch, route_count))
+    # From the first moment on: a stop while the planes start leaves nothing behind, either.
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        loop.add_signal_handler(number, serving.cancel)
+    try:
+        return await serving
+    except asyncio.CancelledError:
+        return 0
+
+
+async def _serve_until_ended(launch: Launch, route_count: int) -> int:
     async with launched(launch) as (instance, running):
         write_record(running)
         print(_welcome(launch, running, route_count), flush=True)
-        watch = asyncio.create_task(instance.watch(_say))
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            loop.add_signal_handler(number, watch.cancel)
         try:
-            return await watch
+            return await instance.watch(_say)
         except asyncio.CancelledError:
             _say("stopping")
-            return 0
+            raise
         finally:
-            record_path().unlink(missing_ok=True)
+            remove_record()
 
 
 def _welcome(launch: Launch, running: Running, route_count: int) -> str:

@@ -1,0 +1,135 @@
+"""`turnout up`: both planes for as long as it lives, and nothing of them afterwards."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx2
+import pytest
+
+from proxy_kit import Upstream, upstream, wait_until, write_rules
+from up_kit import ask, has_ended, up
+
+ROUTES = "routes:\n  - {name: rest, match: [.*], target: far/model}\n"
+SETTINGS = "classifier: {kind: 'off'}\nproxy: {intercept: [llm.example]}\n"
+
+
+@pytest.fixture
+def far() -> Iterator[Upstream]:
+    with upstream() as server:
+        yield server
+
+
+@pytest.fixture
+def rules(tmp_path: Path, far: Upstream) -> Path:
+    upstreams = f'upstreams: {{far: {{base_url: "{far.url}/v1"}}}}\n'
+    return write_rules(tmp_path / "rules", routes=ROUTES, upstreams=upstreams, turnout=SETTINGS)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_it_says_where_everything_is_and_leaves_nothing(
+    tmp_path: Path, rules: Path, number: int
+) -> None:
+    with up(tmp_path / "up", rules) as running:
+        record = running.record
+        for port in ("proxy_port", "base_url_port", "sidecar_port"):
+            assert f"127.0.0.1:{record[port]}" in running.log
+        assert "turnout run" in running.log
+        assert ask(running).json()["choices"][0]["message"]["content"] == "ok from model"
+        children = running.children()
+        assert len(children) >= 2
+        running.process.send_signal(number)
+        assert running.process.wait(30) == 0
+        assert all(has_ended(child) for child in children)
+        assert not (tmp_path / "up" / "run" / "turnout.json").exists()
+        assert running.leftovers() == []
+
+
+def test_killed_outright_its_planes_end_with_it(tmp_path: Path, rules: Path) -> None:
+    if sys.platform != "linux":
+        pytest.skip("only Linux tells children of their parent's death")
+    with up(tmp_path / "up", rules) as running:
+        children = running.children()
+        running.process.kill()
+        running.process.wait(10)
+        wait_until(lambda: all(has_ended(child) for child in children), 20, "planes end")
+
+
+def test_a_stop_while_it_starts_leaves_nothing_either(tmp_path: Path, rules: Path) -> None:
+    with up(tmp_path / "up", rules, waits=False) as running:
+        wait_until(running.children, 30, "the first plane starts")
+        children = running.children()
+        running.process.terminate()
+        assert running.process.wait(30) == 0
+        assert all(has_ended(child) for child in children)
+        assert running.leftovers() == []
+
+
+def test_a_dead_sidecar_is_started_again_on_its_port_and_requests_go_on(
+    tmp_path: Path, rules: Path
+) -> None:
+    with up(tmp_path / "up", rules) as running:
+        first = running.plane("turnout_sidecar")
+        first.kill()
+        assert ask(running).status_code == 200
+        health = f"http://127.0.0.1:{running.record['sidecar_port']}/healthz"
+
+        def is_back() -> bool:
+            with contextlib.suppress(httpx2.HTTPError):
+                return httpx2.get(health, trust_env=False).status_code == 200
+            return False
+
+        wait_until(is_back, 30, "a new sidecar answers")
+        assert running.plane("turnout_sidecar").pid != first.pid
+        assert "sidecar ended with status -9; restarting it" in running.log
+
+
+def test_when_the_proxy_dies_all_ends_with_its_status(tmp_path: Path, rules: Path) -> None:
+    with up(tmp_path / "up", rules) as running:
+        children = running.children()
+        running.plane("turnout_addon").kill()
+        assert running.process.wait(30) == 128 + signal.SIGKILL
+        assert "proxy ended with status -9" in running.log
+        assert all(has_ended(child) for child in children)
+
+
+def test_a_second_instance_is_refused_or_leaves_the_first_ones_record(
+    tmp_path: Path, rules: Path
+) -> None:
+    with up(tmp_path / "up", rules) as first:
+        record = first.record
+        command = [sys.executable, "-m", "turnout_cli", "up", "--lean", "--rules", str(rules)]
+        refused = subprocess.run(command, env=first.environ, capture_output=True, timeout=60)
+        assert refused.returncode == 1
+        assert f"already running as process {record['pid']}".encode() in refused.stderr
+        with up(tmp_path / "up", rules) as second:
+            assert second.process.pid != record["pid"]
+            assert first.record == record
+        assert first.record == record
+        assert ask(first).status_code == 200
+
+
+def test_rules_that_cannot_be_used_end_it_with_their_place(tmp_path: Path, rules: Path) -> None:
+    write_rules(rules, routes="routes:\n  - {name: a, target: no/where}\n")
+    with up(tmp_path / "up", rules, waits=False) as running:
+        assert running.process.wait(30) == 1
+        assert "routes.yaml:2" in running.log
+
+
+def test_a_port_that_is_taken_ends_it_and_says_so(
+    tmp_path: Path, rules: Path, far: Upstream
+) -> None:
+    with up(tmp_path / "up", rules, f"--sidecar-port={far.port}", waits=False) as running:
+        assert running.process.wait(60) == 1
+        assert f"port {far.port} on 127.0.0.1 cannot be used" in running.log
+        assert "sidecar ended with status 1" in running.log
+        assert running.leftovers() == []
+    with up(tmp_path / "up2", rules, f"--port={far.port}", waits=False) as running:
+        assert running.process.wait(60) != 0
+        assert str(far.port) in running.log
+        assert running.leftovers() == []
