@@ -47,12 +47,14 @@ class Up:
 
 
 @contextlib.contextmanager
-def up(folder: Path, rules: Path, *arguments: str, waits: bool = True) -> Iterator[Up]:
-    """`turnout up --lean --free-ports`, with folders of the test's own."""
+def up(
+    folder: Path, rules: Path, *arguments: str, waits: bool = True, **variables: str
+) -> Iterator[Up]:
+    """`turnout up --lean --free-ports`, with folders of the test's own; and these `variables`."""
     (folder / "tmp").mkdir(parents=True, exist_ok=True)
     own = {f"TURNOUT_{n.upper()}_DIR": str(folder / n) for n in ("cache", "data")}
     own |= {"TURNOUT_RUNTIME_DIR": str(folder / "run"), "TMPDIR": str(folder / "tmp")}
-    environ = os.environ | own
+    environ = os.environ | own | variables
     command = [sys.executable, "-m", "turnout_cli", "up", "--lean", "--free-ports"]
     command += ["--rules", str(rules), *arguments]
     with (folder / "up.log").open("wb") as log:

@@ -21,7 +21,9 @@ from mitmproxy.tools import main as mitmproxy_main
 
 from turnout_addon import masters
 from turnout_addon.addon import Turnout
+from turnout_addon.guard import is_loopback_host
 from turnout_addon.options import (
+    PASSWORD_VARIABLE,
     Listeners,
     launch_options,
     proxy_password,
@@ -58,9 +60,14 @@ class Ready:
         front, reverse = (
             server.listen_addrs[0][1] for server in ctx.master.addons.get("proxyserver").servers
         )
+        host: str = ctx.options.listen_host
+        settings = self._turnout.in_force().settings
         return {
             "pid": os.getpid(),
+            # Every address of this machine is none to connect to.
+            "proxy_host": "127.0.0.1" if host in ("", "0.0.0.0", "::") else host,  # noqa: S104
             "proxy_port": front,
+            "auth": "" if is_loopback_host(host) else settings.proxy.auth or PASSWORD_VARIABLE,
             "base_url_port": reverse,
             "ca_cert": str(self._confdir / "mitmproxy-ca-cert.pem"),
             "web_url": getattr(ctx.master, "web_url", ""),

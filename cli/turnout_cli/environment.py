@@ -9,6 +9,7 @@ import os
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
+from urllib.parse import quote
 
 import certifi
 
@@ -34,11 +35,23 @@ _PROXY_VARIABLES = ("HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY")
 
 
 def proxy_environment(
-    environ: Mapping[str, str], *, port: int, ca_cert: Path, bundle: Path, trust_store: Path
+    environ: Mapping[str, str],
+    *,
+    port: int,
+    ca_cert: Path,
+    bundle: Path,
+    trust_store: Path,
+    host: str = "127.0.0.1",
+    login: str = "",
 ) -> dict[str, str]:
-    """`environ` changed so that its clients use the proxy on `port` and trust `ca_cert`."""
+    """`environ` changed so that its clients use the proxy and trust `ca_cert`.
+
+    `login`: `user:password`, where the proxy demands one (Java takes none from its options).
+    """
     changed = dict(environ)
-    url = f"http://127.0.0.1:{port}"
+    user, _, password = login.partition(":")
+    sign_in = f"{quote(user, safe='')}:{quote(password, safe='')}@" if login else ""
+    url = f"http://{sign_in}{f'[{host}]' if ':' in host else host}:{port}"
     for name in _PROXY_VARIABLES:
         changed[name] = changed[name.lower()] = url
     no_proxy = _with_loopback(environ.get("NO_PROXY") or environ.get("no_proxy", ""))
@@ -47,8 +60,8 @@ def proxy_environment(
     changed |= dict.fromkeys(_EXTRA_VARIABLES, str(ca_cert))
     changed["NODE_USE_ENV_PROXY"] = "1"
     java = (
-        f"-Dhttp.proxyHost=127.0.0.1 -Dhttp.proxyPort={port} "
-        f"-Dhttps.proxyHost=127.0.0.1 -Dhttps.proxyPort={port} "
+        f"-Dhttp.proxyHost={host} -Dhttp.proxyPort={port} "
+        f"-Dhttps.proxyHost={host} -Dhttps.proxyPort={port} "
         f"-Djavax.net.ssl.trustStore={trust_store} -Djavax.net.ssl.trustStoreType=PKCS12 "
         f"-Djavax.net.ssl.trustStorePassword={TRUST_STORE_PASSWORD}"
     )

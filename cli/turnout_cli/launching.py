@@ -46,11 +46,15 @@ class Running(msgspec.Struct, frozen=True, kw_only=True):
     """PEM file of the proxy's own certificate authority."""
     sidecar_port: int = 0
     web_url: str = ""
+    proxy_host: str = "127.0.0.1"
+    auth: str = ""
+    """Variable with the `user:password` that the proxy demands; empty: it demands none."""
 
     @property
     def proxy_url(self) -> str:
-        """For `HTTPS_PROXY`."""
-        return f"http://127.0.0.1:{self.proxy_port}"
+        """For `HTTPS_PROXY`, without a password."""
+        host = f"[{self.proxy_host}]" if ":" in self.proxy_host else self.proxy_host
+        return f"http://{host}:{self.proxy_port}"
 
     @property
     def base_url(self) -> str:
@@ -100,6 +104,8 @@ class Instance:
             base_url_port=proxy["base_url_port"],
             ca_cert=proxy["ca_cert"],
             web_url=proxy.get("web_url", ""),
+            proxy_host=proxy["proxy_host"],
+            auth=proxy["auth"],
             sidecar_port=self._sidecar_port,
         )
 
@@ -250,7 +256,7 @@ def read_record() -> Running | None:
         running = msgspec.json.decode(record_path().read_bytes(), type=Running)
         os.kill(running.pid, 0)
         # The number of a process that was killed may be another's by now.
-        address = ("127.0.0.1", running.proxy_port)
+        address = (running.proxy_host, running.proxy_port)
         socket.create_connection(address, timeout=_CONNECT_TIMEOUT_S).close()
     except (OSError, msgspec.DecodeError):
         return None

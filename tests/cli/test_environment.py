@@ -136,3 +136,17 @@ def test_the_trust_store_holds_the_bundles_certificates(tmp_path: Path, ca: Path
     content = pkcs12.load_pkcs12(store.read_bytes(), TRUST_STORE_PASSWORD.encode())
     assert content.key is None
     assert len(content.additional_certs) == 2
+
+
+def test_a_password_is_written_so_that_urls_carry_it() -> None:
+    environ = proxy_environment(
+        {},
+        port=1,
+        ca_cert=CA,
+        bundle=BUNDLE,
+        trust_store=STORE,
+        host="10.0.0.5",
+        login="me:p@ss/word",
+    )
+    assert environ["HTTPS_PROXY"] == "http://me:p%40ss%2Fword@10.0.0.5:1"
+    assert "-Dhttps.proxyHost=10.0.0.5" in environ["JAVA_TOOL_OPTIONS"]

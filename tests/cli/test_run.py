@@ -315,3 +315,17 @@ def test_a_signal_reaches_the_command_and_everything_ends(setup: Setup, tmp_path
         process.wait(10)
         if process.stdout is not None:
             process.stdout.close()
+
+
+def test_a_proxy_that_wants_a_password_gets_it_from_its_variable(
+    tmp_path: Path, setup: Setup
+) -> None:
+    rules = write_routes(tmp_path / "rules", setup.far)
+    settings = SETTINGS.replace("proxy: {", "proxy: {listen_host: '0.0.0.0', auth: MY_LOGIN, ")
+    write_rules(rules, turnout=settings)
+    with up(tmp_path / "up", rules, MY_LOGIN="me:se@cret") as running:
+        without = run(running.environ | {"MY_LOGIN": ""}, "--", "true")
+        assert (without.returncode, "MY_LOGIN" in without.stderr) == (1, True)
+        done = run(running.environ, "--", *curl(setup))
+        assert ANSWER in done.stdout, done.stderr
+        assert "se@cret" not in running.log

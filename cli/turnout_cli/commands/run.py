@@ -39,7 +39,11 @@ def run(args: argparse.Namespace) -> int:
     running = read_record()
     if running is None:
         return asyncio.run(_run_with_own_instance(args))
-    environment = _environment(args, running)
+    try:
+        environment = _environment(args, running)
+    except LaunchError as error:
+        print(f"turnout: {error}", file=sys.stderr)
+        return 1
     try:
         os.execvpe(args.cmd[0], args.cmd, environment)  # noqa: S606 - the person's own command
     except OSError as error:
@@ -84,11 +88,16 @@ async def _run_child(command: list[str], environment: dict[str, str]) -> int:
 def _environment(args: argparse.Namespace, running: Running) -> dict[str, str]:
     if args.base_url:
         return base_url_environment(os.environ, base_url=running.base_url)
+    login = os.environ.get(running.auth, "") if running.auth else ""
+    if running.auth and not login:
+        raise LaunchError(f"the proxy wants a password: set {running.auth} to its user:password")
     ca_cert = Path(running.ca_cert)
     bundle = write_bundle(ca_cert)
     return proxy_environment(
         os.environ,
         port=running.proxy_port,
+        host=running.proxy_host,
+        login=login,
         ca_cert=ca_cert,
         bundle=bundle,
         trust_store=write_trust_store(bundle),
