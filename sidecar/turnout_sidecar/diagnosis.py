@@ -37,6 +37,8 @@ class Trouble:
     message: str
     remedy: str
     settings: Callable[[re.Match[str]], Mapping[str, Any]] = lambda found: {}
+    holds: Callable[[re.Match[str]], bool] = lambda found: True
+    """Whether the figures in the line mean this trouble, where words alone do not tell."""
 
 
 def _seen(*lines: str) -> re.Pattern[str]:
@@ -54,6 +56,20 @@ def _free_share(found: re.Match[str]) -> Mapping[str, Any]:
     free, total = float(found["free"]), float(found["total"])
     share = int(100 * free / total - 1) / 100 if total else 0.0
     return {"gpu_memory_utilization": share} if share >= 0.1 else {}
+
+
+_UNITS = {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
+
+
+def _has_room(found: re.Match[str]) -> bool:
+    """PyTorch advises against fragmentation whenever it runs out; only this tells that it is."""
+    asked, free, idle = (_bytes(found[name]) for name in ("asked", "free", "idle"))
+    return free + idle >= asked
+
+
+def _bytes(size: str | None) -> float:
+    number, _, unit = (size or "0 KiB").partition(" ")
+    return float(number) * _UNITS[unit]
 
 
 OUT_OF_MEMORY = "out_of_memory"
@@ -87,9 +103,11 @@ TROUBLES: tuple[Trouble, ...] = (
     Trouble(
         kind="fragmentation",
         looks_like=_seen(
-            r"out of memory\..{0,400}(?P<free>[\d.]{1,8}) (?:GiB|MiB) (?:is )?free"
-            r".{0,400}reserved (?:by PyTorch )?but unallocated memory is large"
+            r"out of memory\. Tried to allocate (?P<asked>\d[\d.]{0,7} [KMG]iB)"
+            r".{0,200}?(?P<free>\d[\d.]{0,7} [KMG]iB) (?:is )?free"
+            r"(?:.{0,400}?(?P<idle>\d[\d.]{0,7} [KMG]iB) is reserved by PyTorch but unallocated)?"
         ),
+        holds=_has_room,
         message="the card has memory left, but in pieces too small for the allocation",
         remedy=(
             "keep PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True (Turnout sets it unless `env:` "
@@ -223,7 +241,8 @@ def cause_of(reason: str, code: int | None, lines: Sequence[str]) -> Cause:
     recent = [line[:_LINE_CHARS] for line in lines[-LINES_READ:]]
     text = "\n".join(recent)
     for trouble in TROUBLES:
-        if found := trouble.looks_like.search(text):
+        found = trouble.looks_like.search(text)
+        if found and trouble.holds(found):
             quoted = _line_around(text, found.start())
             return Cause(
                 kind=trouble.kind,

@@ -88,7 +88,8 @@ class LogRing:
         if self.path is None:
             return
         try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
+            # Engines may quote prompts in their logs: the folder is this user's alone.
+            self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             if self.path.is_file() and self.path.stat().st_size + len(data) > self._max_bytes:
                 self.path.replace(self.path.with_name(self.path.name + ".1"))
             with self.path.open("ab", buffering=0) as file:

@@ -62,6 +62,14 @@ LINES = [
         {},
     ),
     (
+        "out_of_memory",
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total "
+        "capacity of 11.76 GiB of which 312.00 MiB is free. Of the allocated memory 10.50 GiB is "
+        "allocated by PyTorch, and 600.00 MiB is reserved by PyTorch but unallocated. If reserved but "
+        "unallocated memory is large try setting PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
+        {},
+    ),
+    (
         "wrong_quantization",
         "ValueError: Quantization method specified in the model config (awq) does not match the "
         "quantization method specified in the `quantization` argument (gptq).",

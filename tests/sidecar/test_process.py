@@ -148,6 +148,7 @@ def test_the_log_keeps_its_last_lines_and_rotates_its_file(tmp_path: Path) -> No
     assert log.tail(2)[1].startswith("half a line")
     assert path.stat().st_size <= 1_000
     assert path.with_name("a.log.1").stat().st_size <= 1_000
+    assert path.parent.stat().st_mode & 0o077 == 0
 
 
 def test_a_line_without_end_does_not_grow_for_ever() -> None:
