@@ -243,7 +243,12 @@ class Schedule:
         movable = sum(
             s.need_bytes for s in others if s.state in HOLDS_MEMORY or s.name in draft.start
         )
-        if movable < missing:
+        # How much of its memory a starting engine has taken already is not known: `free` errs low.
+        is_settled = not any(
+            s.state is State.STARTING and s.device == wanted.device
+            for s in draft.standings.values()
+        )
+        if movable < missing and is_settled:
             draft.misfit.append(wanted.name)
             return True
         return False

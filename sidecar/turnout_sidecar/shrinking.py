@@ -1,4 +1,4 @@
-"""After an out-of-memory death: the same model with settings that ask for less. Pure."""
+"""Settings of engines compared, and made smaller after an out-of-memory death. Pure."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from turnout_rules.model import Model, Target
+from turnout_rules.model import Model, Place, Target
 from turnout_sidecar.engines.base import context_of
 
 _SMALLEST_CONTEXT = 1_024
@@ -42,4 +42,14 @@ def changes(before: Model, after: Model) -> str:
         f"{name} {getattr(before, name)} → {getattr(after, name)}"
         for name in sorted(_SHRINKABLE)
         if getattr(before, name) != getattr(after, name)
+    )
+
+
+def is_same_engine(one: Target, other: Target) -> bool:
+    """Whether both mean the same engine; where they stand in the files does not matter."""
+    nowhere = Place()
+    return (
+        msgspec.structs.replace(one.model, place=nowhere)
+        == msgspec.structs.replace(other.model, place=nowhere)
+        and one.upstream.engine == other.upstream.engine
     )

@@ -15,9 +15,7 @@ from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
-from turnout_rules.model import Place, Target
+from turnout_rules.model import Target
 from turnout_rules.settings import Settings
 from turnout_sidecar import assessment, crashes, diagnosis
 from turnout_sidecar.backend import Backend, BackendStatus, log_path
@@ -31,6 +29,7 @@ from turnout_sidecar.memory import Host, memory_for
 from turnout_sidecar.orphans import Records
 from turnout_sidecar.refusing import Refused
 from turnout_sidecar.schedule import Schedule
+from turnout_sidecar.shrinking import is_same_engine
 from turnout_sidecar.states import HOLDS_MEMORY, Memory, Moves, State, Ticket
 
 log = logging.getLogger(__name__)
@@ -166,7 +165,7 @@ class Supervisor:
 
     def configure(self, backend: Backend, target: Target) -> None:
         """Give it new settings: at once if it is stopped, else when it has drained."""
-        if _same(backend.replacement or backend.target, target):
+        if is_same_engine(backend.replacement or backend.target, target):
             return
         backend.replacement = target
         backend.crash_streak = 0
@@ -201,6 +200,8 @@ class Supervisor:
         began = time.monotonic()
         try:
             await self._nursery.bring_up(backend)
+            # From `ready` on only what is measured counts, so measure what it has taken first.
+            await self._look()
             now = time.monotonic()
             backend.start_cost_s, backend.ready_since, backend.last_used = now - began, now, now
             backend.state, backend.is_wanted, backend.first_served = State.READY, False, None
@@ -323,8 +324,10 @@ class Supervisor:
             self.advance()
 
     async def _look(self) -> None:
-        self._host = await asyncio.to_thread(assessment.look, self._machine)
-        self._looked = time.monotonic()
+        began = time.monotonic()
+        host = await asyncio.to_thread(assessment.look, self._machine)
+        if began >= self._looked:  # another look may have begun later and ended sooner
+            self._host, self._looked = host, began
 
     def _tidy(self, now: float) -> None:
         """Back-offs that are over; plans that somebody needs."""
@@ -387,13 +390,3 @@ class Supervisor:
         with contextlib.suppress(asyncio.CancelledError):
             if error := task.exception():
                 log.error("a task of the supervisor failed", exc_info=error)
-
-
-def _same(one: Target, other: Target) -> bool:
-    """Whether both mean the same engine; where they stand in the files does not matter."""
-    nowhere = Place()
-    return (
-        msgspec.structs.replace(one.model, place=nowhere)
-        == msgspec.structs.replace(other.model, place=nowhere)
-        and one.upstream.engine == other.upstream.engine
-    )

@@ -96,6 +96,16 @@ def test_an_idle_engine_makes_room_and_a_pinned_one_does_not() -> None:
     assert advance(schedule, stopped, pinned, now=3.0).misfit == ("a",)
 
 
+def test_nothing_is_called_hopeless_while_a_start_leaves_the_free_memory_unknown() -> None:
+    schedule = Schedule()
+    stopped = standing("a")
+    schedule.join(ticket("a"), stopped)
+    beginning = standing("b", State.STARTING, is_pinned=True)
+    assert not advance(schedule, stopped, beginning).misfit
+    settled = standing("b", State.READY, is_pinned=True)
+    assert advance(schedule, stopped, settled).misfit == ("a",)
+
+
 def test_no_second_engine_is_stopped_while_memory_is_on_its_way() -> None:
     schedule = Schedule()
     stopped = standing("a")
