@@ -11,6 +11,7 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -125,6 +126,10 @@ def services(compose: dict[str, Any]) -> dict[str, dict[str, Any]]:
 def test_it_fits_the_specification_and_every_image_is_pinned(compose: dict[str, Any]) -> None:
     jsonschema.validate(compose, SCHEMA)
     assert set(services(compose)) == {"net", "proxy", "sidecar", "prometheus"}
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    for name in ("net", "proxy", "sidecar"):
+        assert services(compose)[name]["image"] == f"turnout:{version}"
+        assert services(compose)[name]["build"]["dockerfile"] == "deploy/Dockerfile"
     bases = re.findall(r"^FROM (\S+)", DOCKERFILE, re.MULTILINE)
     assert bases
     assert all(re.match(PINNED, image) for image in bases)
