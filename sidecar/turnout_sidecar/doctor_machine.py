@@ -136,7 +136,7 @@ def _cards(scene: Scene) -> Iterator[Finding]:
         if needing:
             names = ", ".join(target.name for target in needing)
             remedy = "look at `nvidia-smi`; or use llamacpp or a remote target"
-            message += f", and {names} wants one"
+            message += f", and one is needed by {names}"
             yield Finding(check="gpu", state="warn", message=message, remedy=remedy)
             return
         yield Finding(check="gpu", state="ok", message=message + "; engines run on the CPU")
