@@ -35,7 +35,7 @@ REQUESTS = (
 # A first request also starts the engine.
 ANSWER_TIMEOUT_S = 120.0
 MAX_TOKENS = 24
-TABLE_WIDTH = 132
+TABLE_WIDTH = 124
 
 
 @dataclass(frozen=True)
@@ -170,7 +170,8 @@ def _print_table(outcomes: list[Outcome]) -> None:
 
     from turnout_cli.tables import print_table
 
-    table = Table(title="five requests to https://api.openai.com/v1, through HTTPS_PROXY")
+    print("Five requests to https://api.openai.com/v1, through HTTPS_PROXY:")
+    table = Table(box=None, pad_edge=False)
     table.add_column("request", max_width=30, no_wrap=True)
     for column in ("route", "target", "layer"):
         table.add_column(column, no_wrap=True)
