@@ -1,7 +1,7 @@
 """`python -m turnout_addon`: the proxy as a process of its own.
 
 Loads the rules, starts one of the two masters with the options they ask for, and says in one JSON
-line (and in `--ready-file`) where it listens. Ends on SIGTERM and SIGINT.
+line (on stdout, or in `--ready-file`) where it listens. Ends on SIGTERM and SIGINT.
 """
 
 from __future__ import annotations
@@ -54,7 +54,8 @@ class Ready:
             fresh.touch(mode=0o600)
             fresh.write_text(state)
             fresh.replace(self._ready_file)
-        print(state, flush=True)
+        else:
+            print(state, flush=True)
 
     def _state(self) -> dict[str, Any]:
         front, reverse = (

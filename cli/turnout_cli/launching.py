@@ -46,6 +46,8 @@ class Running(msgspec.Struct, frozen=True, kw_only=True):
     """PEM file of the proxy's own certificate authority."""
     sidecar_port: int = 0
     web_url: str = ""
+    metrics_port: int = 0
+    """The proxy's Prometheus port; 0: it has none."""
     proxy_host: str = "127.0.0.1"
     auth: str = ""
     """Variable with the `user:password` that the proxy demands; empty: it demands none."""
@@ -72,6 +74,8 @@ class Launch:
     base_url_port: int | None = None
     web_port: int | None = None
     sidecar_port: int | None = None
+    metrics_port: int | None = None
+    """The proxy's own Prometheus port on loopback; None: it has none."""
     verbose: bool = False
     log: Path | None = None
     """The planes' output goes here; None: to this process's own."""
@@ -104,6 +108,7 @@ class Instance:
             base_url_port=proxy["base_url_port"],
             ca_cert=proxy["ca_cert"],
             web_url=proxy.get("web_url", ""),
+            metrics_port=proxy["metrics_port"],
             proxy_host=proxy["proxy_host"],
             auth=proxy["auth"],
             sidecar_port=self._sidecar_port,
@@ -168,6 +173,7 @@ class Instance:
             ("--port", launch.port),
             ("--base-url-port", launch.base_url_port),
             ("--web-port", launch.web_port),
+            ("--metrics-port", launch.metrics_port),
         ):
             if port is not None:
                 command += [flag, str(port)]

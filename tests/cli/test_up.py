@@ -35,9 +35,9 @@ def rules(tmp_path: Path, far: Upstream) -> Path:
 def test_it_says_where_everything_is_and_leaves_nothing(
     tmp_path: Path, rules: Path, number: int
 ) -> None:
-    with up(tmp_path / "up", rules) as running:
+    with up(tmp_path / "up", rules, "--metrics-port", "0") as running:
         record = running.record
-        for port in ("proxy_port", "base_url_port", "sidecar_port"):
+        for port in ("proxy_port", "base_url_port", "sidecar_port", "metrics_port"):
             assert f"127.0.0.1:{record[port]}" in running.log
         assert "turnout run" in running.log
         assert ask(running).json()["choices"][0]["message"]["content"] == "ok from model"

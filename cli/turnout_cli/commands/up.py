@@ -28,6 +28,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--base-url-port", type=int, help="port for tools with a base-URL setting")
     parser.add_argument("--web-port", type=int, help="mitmweb port")
     parser.add_argument("--sidecar-port", type=int, help="gateway port")
+    parser.add_argument(
+        "--metrics-port", type=int, help="port of the proxy's Prometheus metrics (default: none)"
+    )
     parser.add_argument("--free-ports", action="store_true", help="take free ports everywhere")
     parser.add_argument("--verbose", action="store_true", help="log more; never prompts or keys")
 
@@ -53,6 +56,7 @@ def run(args: argparse.Namespace) -> int:
         base_url_port=free if args.base_url_port is None else args.base_url_port,
         web_port=free if args.web_port is None else args.web_port,
         sidecar_port=free if args.sidecar_port is None else args.sidecar_port,
+        metrics_port=args.metrics_port,
         verbose=args.verbose,
     )
     try:
@@ -99,6 +103,11 @@ def _welcome(launch: Launch, running: Running, route_count: int) -> str:
     ]
     if running.web_url:
         lines.append(f"  watch          {running.web_url}")
+    if running.metrics_port:
+        urls = (
+            f"http://127.0.0.1:{p}/metrics" for p in (running.metrics_port, running.sidecar_port)
+        )
+        lines.append(f"  metrics        {'   '.join(urls)}")
     return "\n".join([*lines, "", "Ctrl-C stops everything."])
 
 
