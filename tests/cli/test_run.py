@@ -133,7 +133,7 @@ def python(library: str, setup: Setup) -> list[str]:
     return [sys.executable, "-c", code]
 
 
-@pytest.mark.parametrize("client", ["curl", *PYTHON, "node", "java"])
+@pytest.mark.parametrize("client", ["curl", *PYTHON, "node", "deno", "java"])
 def test_a_client_that_knows_nothing_of_turnout_is_routed(
     setup: Setup, tmp_path: Path, client: str
 ) -> None:
@@ -142,6 +142,8 @@ def test_a_client_that_knows_nothing_of_turnout_is_routed(
         command = curl(setup)
     elif client == "node":
         command = node_command()
+    elif client == "deno":
+        command = [need("deno"), "eval", FETCH]
     elif client == "java":
         command = java_command(tmp_path)
     else:
@@ -154,16 +156,18 @@ def test_a_client_that_knows_nothing_of_turnout_is_routed(
     assert CLIENT_KEY not in str(seen.fields)
 
 
+FETCH = (
+    f"fetch({URL!r}, {{method: 'POST', body: {BODY!r}, headers: {{'content-type': "
+    f"'application/json', authorization: 'Bearer {CLIENT_KEY}'}}}})"
+    ".then(r => r.text()).then(console.log)"
+)
+
+
 def node_command() -> list[str]:
     program, version = node()
     if not (version >= (24, 0) or (22, 21) <= version < (23, 0)):
         pytest.skip(f"Node {version[0]}.{version[1]} has no support for proxy variables")
-    code = (
-        f"fetch({URL!r}, {{method: 'POST', body: {BODY!r}, headers: {{'content-type': "
-        f"'application/json', authorization: 'Bearer {CLIENT_KEY}'}}}})"
-        ".then(r => r.text()).then(console.log)"
-    )
-    return [program, "-e", code]
+    return [program, "-e", FETCH]
 
 
 JAVA = """
@@ -211,6 +215,13 @@ def test_git_and_pip_reach_the_proxy_and_trust_it(setup: Setup, tmp_path: Path) 
     index = ("--index-url", "https://llm.example/simple/", "-vv", "--no-cache-dir")
     pip = setup.run(sys.executable, "-m", "pip", "download", *target, *index, "no-such-name")
     assert "502" in pip.stdout + pip.stderr, pip.stdout + pip.stderr
+
+
+def test_uv_reaches_the_proxy_and_trusts_it(setup: Setup, tmp_path: Path) -> None:
+    index = ("--index-url", "https://llm.example/simple/", "--no-cache", "--no-config")
+    where = ("--target", str(tmp_path), "--python", sys.executable)
+    done = setup.run(need("uv"), "pip", "install", "--dry-run", *where, *index, "no-such-name")
+    assert "502" in done.stderr, done.stderr
 
 
 def test_cargo_reaches_the_proxy_and_trusts_it(setup: Setup, tmp_path: Path) -> None:
