@@ -18,7 +18,7 @@ from mitmproxy import addonmanager, command, connection, ctx, exceptions, http
 from mitmproxy.proxy import mode_specs, server_hooks
 
 from turnout_addon import display, plans
-from turnout_addon.applying import answer, apply, redirect
+from turnout_addon.applying import answer, apply, choose_way, redirect
 from turnout_addon.deciding import Decider
 from turnout_addon.guard import Guard, ProxyPassword, foreign_page
 from turnout_addon.hosts import Origin
@@ -181,6 +181,8 @@ class Turnout:
             flow.response = _password_wanted()
             return
         passage = self._enter(flow)
+        origin = Origin(flow.request.scheme, flow.request.host, flow.request.port)
+        choose_way(flow, origin, self.in_force().settings.proxy.upstream_proxy)
         reason = await self._destination_obstacle(flow, passage)
         if reason:
             refusal = plans.refusal(

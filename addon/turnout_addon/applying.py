@@ -30,7 +30,7 @@ def apply(flow: http.HTTPFlow, send: Send, *, company_proxy: str) -> None:
     data.path = _encode(send.path)
     data.content = send.body
     data.trailers = None
-    _choose_way(flow, send.origin, company_proxy)
+    choose_way(flow, send.origin, company_proxy)
 
 
 def redirect(flow: http.HTTPFlow, origin: Origin, *, company_proxy: str) -> None:
@@ -45,7 +45,7 @@ def redirect(flow: http.HTTPFlow, origin: Origin, *, company_proxy: str) -> None
             path = path.removeprefix("/v1")
         data.path = _encode(origin.path + path)
     flow.request.headers["Host"] = origin.host_header
-    _choose_way(flow, origin, company_proxy)
+    choose_way(flow, origin, company_proxy)
 
 
 def answer(refusal: Answer) -> http.Response:
@@ -56,14 +56,18 @@ def answer(refusal: Answer) -> http.Response:
     return http.Response.make(refusal.status, refusal.body, headers)
 
 
-def _choose_way(flow: http.HTTPFlow, origin: Origin, company_proxy: str) -> None:
-    """Behind a company proxy, everything but this machine's own servers goes through it."""
+def choose_way(flow: http.HTTPFlow, origin: Origin, company_proxy: str) -> None:
+    """Behind a company proxy, everything but this machine's own servers goes through it.
+
+    Wanted for every request: mitmproxy hands the way of one on to the next of its connection.
+    """
     if not company_proxy:
         return
     way = parse_origin(company_proxy)
-    is_here = is_loopback_host(origin.host)
-    if is_here:
+    if is_loopback_host(origin.host):
         flow.server_conn.via = None
+        if not flow.request.is_http2:
+            flow.request.data.authority = b""  # servers, unlike proxies, want no absolute form
     elif way.scheme == "https":
         flow.server_conn.via = ("https", (way.host, way.port))
     else:
