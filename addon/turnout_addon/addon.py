@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import traceback
 import weakref
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -19,8 +18,9 @@ from mitmproxy.proxy import mode_specs, server_hooks
 
 from turnout_addon import display, plans
 from turnout_addon.applying import answer, apply, choose_way, redirect
-from turnout_addon.deciding import Decider
-from turnout_addon.guard import Guard, ProxyPassword, foreign_page
+from turnout_addon.connecting import ConnectDeadlines, lift_connection_limit, speak_json
+from turnout_addon.deciding import Decider, policy
+from turnout_addon.guard import Guard, ProxyPassword, foreign_page, password_wanted
 from turnout_addon.hosts import Origin
 from turnout_addon.keeping import Keeper
 from turnout_addon.logs import keep_bytes_out_of_logs
@@ -33,7 +33,7 @@ from turnout_addon.options import (
     sidecar_of,
     sidecar_token,
 )
-from turnout_addon.passage import Passage
+from turnout_addon.passage import Passage, announced_length
 from turnout_addon.reload import follow
 from turnout_addon.routing import Routing, passed
 from turnout_addon.sidecar_client import SidecarClient
@@ -49,7 +49,6 @@ from turnout_rules.watching import RulesWatch
 _COLLECT_BYTES = 1024 * 1024
 # A share of what mitmweb may keep in all: one stream never pushes every other flow out.
 _STREAM_SHARE = 8
-_MAX_CONNECTIONS = 1_024
 
 logger = logging.getLogger(__name__)
 
@@ -80,6 +79,7 @@ class Turnout:
         )
         self.guard = Guard(())
         self._password = ProxyPassword("")
+        self._deadlines = ConnectDeadlines()
         self._keeper: Keeper | None = None
         self._decider: Decider | None = None
         self._watching: asyncio.Task[None] | None = None
@@ -92,6 +92,7 @@ class Turnout:
     def load(self, loader: addonmanager.Loader) -> None:
         """Declare the options."""
         keep_bytes_out_of_logs()
+        speak_json()
         declare_options(loader)
 
     def configure(self, updated: set[str]) -> None:
@@ -126,9 +127,7 @@ class Turnout:
             )
             self.guard.own_ports.add(self.metrics_port)
         if self._folder is not None and self._watching is None:
-            watch = follow(
-                RulesWatch(self._folder), on_rules=self._use, on_error=self._report_broken
-            )
+            watch = follow(RulesWatch(self._folder), on_rules=self._use, on_error=self._say_broken)
             self._watching = asyncio.get_running_loop().create_task(watch)
 
     def done(self) -> None:
@@ -145,20 +144,27 @@ class Turnout:
     def client_connected(self, client: connection.Client) -> None:
         """Lift mitmproxy's limit of five upstream connections a client connection."""
         if ctx.options.http2 and (server := ctx.master.addons.get("proxyserver")) is not None:
-            handler = server.connections.get(client.id)
-            if handler is not None:
-                handler.max_conns.default_factory = lambda: asyncio.Semaphore(_MAX_CONNECTIONS)
+            lift_connection_limit(server.connections.get(client.id))
 
     async def http_connect(self, flow: http.HTTPFlow) -> None:
         """A tunnel is asked for."""
         if not self._password.accepts(flow):
-            flow.response = _password_wanted()
+            flow.response = password_wanted()
         elif reason := await self._obstacle(flow):
             flow.response = http.Response.make(403, f"turnout: {reason}\n".encode())
             self.metrics.refused.labels("destination").inc()
 
+    def server_connect(self, data: server_hooks.ServerConnectionHookData) -> None:
+        """No upstream is waited for without end."""
+        self._deadlines.begin(data.server)
+
+    def server_connect_error(self, data: server_hooks.ServerConnectionHookData) -> None:
+        """It could not be reached."""
+        self._deadlines.end(data.server)
+
     def server_connected(self, data: server_hooks.ServerConnectionHookData) -> None:
         """Cut a connection whose name led to where no client may go."""
+        self._deadlines.end(data.server)
         address, peer = data.server.address, data.server.peername
         if not address or not peer:
             return
@@ -178,7 +184,7 @@ class Turnout:
         if flow.response or flow.error or not flow.live or flow.is_replay:
             return
         if not self._password.accepts(flow):
-            flow.response = _password_wanted()
+            flow.response = password_wanted()
             return
         passage = self._enter(flow)
         origin = Origin(flow.request.scheme, flow.request.host, flow.request.port)
@@ -205,7 +211,8 @@ class Turnout:
             plan = await self._decider.plan(flow, passage)
         except (Exception, asyncio.CancelledError) as error:
             # A cancellation that leaves a hook makes mitmproxy hang the flow for ever.
-            plan = self._policy(passage, error)
+            self.metrics.failures.inc()
+            plan = policy(passage, error)
         self._carry_out(flow, passage, plan)
 
     # -- responses --------------------------------------------------------------------------------
@@ -280,7 +287,7 @@ class Turnout:
         if passage.is_reverse:
             redirect(flow, passage.origin, company_proxy=settings.proxy.upstream_proxy)
         if not passage.endpoint:
-            if _length(request) > _COLLECT_BYTES:
+            if announced_length(request) > _COLLECT_BYTES:
                 request.stream = True
             return
         if request.headers.get("upgrade", "").lower() == "websocket":
@@ -289,7 +296,7 @@ class Turnout:
             self._answer(flow, passage, refusal)
         elif request.method != "POST":
             passage.endpoint = ""
-        elif _length(request) > settings.proxy.max_body_bytes:
+        elif announced_length(request) > settings.proxy.max_body_bytes:
             limit = settings.proxy.max_body_bytes
             self._decided(flow, passage, passed(f"body is larger than {limit} bytes"))
             request.stream = True
@@ -304,22 +311,6 @@ class Turnout:
             self._answer(flow, passage, plan)
         if passage.decision is not None:
             self._decided(flow, passage, passage.decision)
-
-    def _policy(self, passage: Passage, error: BaseException) -> plans.Plan:
-        """Open where the client's own destination can serve, closed where a rule names another."""
-        where = "".join(traceback.format_tb(error.__traceback__))
-        # The message of the exception may hold words of the request; its place does not.
-        logger.error("turnout: %s while deciding, at\n%s", type(error).__name__, where)
-        self.metrics.failures.inc()
-        decision = passage.decision
-        if decision is None or display.passes(decision):
-            reason = f"{type(error).__name__} while deciding"
-            passage.decision = decision or passed(reason)
-            return plans.Leave(passage.origin if passage.is_reverse else None)
-        message = f"The request could not be prepared for {decision.target}."
-        return plans.refusal(
-            passage.endpoint, 500, message, code="internal_error", route=decision.route
-        )
 
     def _answer(self, flow: http.HTTPFlow, passage: Passage | None, refusal: plans.Answer) -> None:
         flow.response = answer(refusal)
@@ -350,23 +341,11 @@ class Turnout:
         if passage is not None and flow.response is not None:
             if passage.tee is not None:
                 passage.tee.put_back(flow.response)
-            self._note_outcome(flow, passage, flow.response)
+            notes = display.outcome(flow, passage, flow.response)
+            if notes and flow.comment:
+                flow.comment = " · ".join([flow.comment, *notes])
         if self._keeper is not None:
             self._keeper.finished(flow)
-
-    def _note_outcome(self, flow: http.HTTPFlow, passage: Passage, response: http.Response) -> None:
-        """What only the end tells: who served, whether the stream was cut or broke off."""
-        notes = []
-        served = response.headers.get(display.TARGET_HEADER, "")
-        if passage.is_for_gateway and passage.decision and served != passage.decision.target:
-            attempts = response.headers.get("x-turnout-attempts", "")
-            notes.append(f"served by {served}" + (f" after {attempts}" if attempts else ""))
-        if passage.tee is not None and passage.tee.is_cut:
-            notes.append(f"only the first {passage.tee.kept_bytes} bytes are kept")
-        if flow.error is not None:
-            notes.append("broken off")
-        if notes and flow.comment:
-            flow.comment = " · ".join([flow.comment, *notes])
 
     def _is_destination(self, host: str, port: int) -> bool:
         gateway = self._decider.gateway if self._decider else None
@@ -391,7 +370,7 @@ class Turnout:
             routing = Routing(rules, self._environ)
             password = _password(routing, self._environ)
         except (OSError, ValueError, exceptions.OptionsError) as error:
-            self._say_broken(str(error))
+            self._say_broken(error)
             return
         old, self._routing = self.in_force(), routing
         self.guard.forget()
@@ -406,28 +385,13 @@ class Turnout:
         for warning in rules.warnings:
             logger.warning("turnout: %s", warning)
 
-    def _report_broken(self, error: RulesError) -> None:
-        self._say_broken(str(error))
-
-    def _say_broken(self, message: str) -> None:
+    def _say_broken(self, error: RulesError | OSError | ValueError) -> None:
+        message = str(error)
         self.reload_error = message
         self.metrics.reloads.labels("broken").inc()
         self.metrics.rules_are_broken.set(1)
         logger.error("turnout: the saved rules cannot be used, the old ones stay:\n%s", message)
 
 
-def _length(request: http.Request) -> int:
-    value = request.headers.get("content-length", "")
-    return int(value) if value.isdecimal() else 0
-
-
 def _password(routing: Routing, environ: Mapping[str, str]) -> str:
     return proxy_password(routing.settings, environ, ctx.options.listen_host)
-
-
-def _password_wanted() -> http.Response:
-    return http.Response.make(
-        407,
-        b"turnout: this proxy wants a password\n",
-        {"Proxy-Authenticate": 'Basic realm="turnout"'},
-    )

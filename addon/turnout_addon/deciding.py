@@ -6,12 +6,15 @@ Changes no flow. The only waits are for the sidecar, and each has a deadline.
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
+import traceback
 
 import msgspec
 from mitmproxy import http
 
 from turnout_addon import plans
+from turnout_addon.display import passes
 from turnout_addon.hosts import Origin
 from turnout_addon.passage import Passage
 from turnout_addon.routing import Routing, passed
@@ -19,6 +22,8 @@ from turnout_addon.sidecar_client import SidecarClient, is_listening
 from turnout_rules.decision import Decision, Verdict
 from turnout_rules.request import Request
 from turnout_rules.unreadable import Unreadable
+
+logger = logging.getLogger(__name__)
 
 
 class Decider:
@@ -81,6 +86,22 @@ class Decider:
             route=decision.route,
             retry_after_s=plans.RETRY_AFTER_S,
         )
+
+
+def policy(passage: Passage, error: BaseException) -> plans.Plan:
+    """After an exception: open where the client's own destination can serve, else closed."""
+    where = "".join(traceback.format_tb(error.__traceback__))
+    # The message of the exception may hold words of the request; its place does not.
+    logger.error("turnout: %s while deciding, at\n%s", type(error).__name__, where)
+    decision = passage.decision
+    if decision is None or passes(decision):
+        reason = f"{type(error).__name__} while deciding"
+        passage.decision = decision or passed(reason)
+        return plans.Leave(passage.origin if passage.is_reverse else None)
+    message = f"The request could not be prepared for {decision.target}."
+    return plans.refusal(
+        passage.endpoint, 500, message, code="internal_error", route=decision.route
+    )
 
 
 def _received(flow: http.HTTPFlow, passage: Passage) -> plans.Received:

@@ -5,9 +5,14 @@ Never shows a key, and no text of a request.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from mitmproxy import http
 
 from turnout_rules.decision import BLOCK, PASS, Decision
+
+if TYPE_CHECKING:
+    from turnout_addon.passage import Passage
 
 MARKERS = {
     "rule": ":green_circle:",
@@ -76,6 +81,20 @@ def put_headers(headers: http.Headers, decision: Decision, *, keep_target: bool)
     fields.append(("x-turnout-decision-us", f"{decision.elapsed_us:.0f}"))
     for name, value in fields:
         headers.set_all(name, [_one_line(value)])
+
+
+def outcome(flow: http.HTTPFlow, passage: Passage, response: http.Response) -> list[str]:
+    """What only the end tells: who served, whether the stream was cut or broke off."""
+    notes = []
+    served = response.headers.get(TARGET_HEADER, "")
+    if passage.is_for_gateway and passage.decision and served != passage.decision.target:
+        attempts = response.headers.get("x-turnout-attempts", "")
+        notes.append(f"served by {served}" + (f" after {attempts}" if attempts else ""))
+    if passage.tee is not None and passage.tee.is_cut:
+        notes.append(f"only the first {passage.tee.kept_bytes} bytes are kept")
+    if flow.error is not None:
+        notes.append("broken off")
+    return notes
 
 
 def strip_headers(headers: http.Headers) -> None:

@@ -160,3 +160,12 @@ def _is_local(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
     except OSError:
         return False
     return True
+
+
+def password_wanted() -> http.Response:
+    """The answer to who has not signed in."""
+    return http.Response.make(
+        407,
+        b"turnout: this proxy wants a password\n",
+        {"Proxy-Authenticate": 'Basic realm="turnout"'},
+    )

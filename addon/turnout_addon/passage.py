@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from mitmproxy import http
+
 from turnout_addon.hosts import Origin
 from turnout_addon.routing import Routing
 from turnout_addon.streaming import Tee
@@ -31,3 +33,9 @@ class Passage:
     def original(self) -> str:
         """The host the client addressed, for people."""
         return self.origin.host_header
+
+
+def announced_length(request: http.Request) -> int:
+    """Bytes of the body as its header says; 0: it does not."""
+    value = request.headers.get("content-length", "")
+    return int(value) if value.isdecimal() else 0
