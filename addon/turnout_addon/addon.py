@@ -385,7 +385,7 @@ class Turnout:
         for warning in rules.warnings:
             logger.warning("turnout: %s", warning)
 
-    def _say_broken(self, error: RulesError | OSError | ValueError) -> None:
+    def _say_broken(self, error: Exception) -> None:
         message = str(error)
         self.reload_error = message
         self.metrics.reloads.labels("broken").inc()
