@@ -42,5 +42,13 @@ test: lint models
 bench: $(VENV)/.installed
 	$(BIN)/turnout bench
 
+# Ten minutes of broken and odd bodies against the reader; finds are printed with their seed.
+fuzz: $(VENV)/.installed
+	PYTHONPATH=tests $(BIN)/python tests/fuzz/fuzz_reading.py --minutes 10
+
+# Five minutes of mixed load, kills and rule edits on local engines; counts what was lost.
+soak: $(VENV)/.installed
+	PYTHONPATH=tests $(BIN)/python tests/soak/soak.py 300
+
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist build
