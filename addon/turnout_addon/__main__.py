@@ -22,6 +22,7 @@ from mitmproxy.tools import main as mitmproxy_main
 from turnout_addon import masters
 from turnout_addon.addon import Turnout
 from turnout_addon.guard import is_loopback_host
+from turnout_addon.logs import leave_connections_out_of_logs
 from turnout_addon.options import (
     PASSWORD_VARIABLE,
     Listeners,
@@ -87,6 +88,8 @@ def main(argv: list[str] | None = None) -> int:
     except (RulesError, OSError, ValueError, exceptions.OptionsError) as error:
         print(error, file=sys.stderr)
         return 1
+    if not args.verbose:
+        leave_connections_out_of_logs()
     confdir = Path(options["confdir"])
     confdir.mkdir(mode=0o700, parents=True, exist_ok=True)
 

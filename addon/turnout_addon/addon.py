@@ -327,6 +327,7 @@ class Turnout:
         flow.comment = display.comment(decision, original=passage.original, note=note)
         flow.marked = display.marker(decision, is_refused=passage.is_answered)
         flow.metadata["turnout"] = display.metadata(decision, original=passage.original)
+        logger.info("turnout: %s", flow.comment)
         self.metrics.decided(decision)
 
     def _stream(self, response: http.Response, passage: Passage | None) -> None:

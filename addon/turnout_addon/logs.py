@@ -11,6 +11,10 @@ import re
 
 # From the first bytes literal on: what follows it may be a part of it.
 _BYTES = re.compile(r"(?:\bbytearray\()?\bb(['\"]).*", re.DOTALL)
+_CONNECTIONS = (
+    *("client connect", "client disconnect", "server connect", "server disconnect"),
+    "Streaming response",
+)
 _SOURCES = ("mitmproxy.proxy.server", "mitmproxy.addons.next_layer", "mitmproxy.addonmanager")
 
 
@@ -25,6 +29,13 @@ class _WithoutBytes(logging.Filter):
         return True
 
 
+class _WithoutConnections(logging.Filter):
+    """Drops the four lines that every connection writes; what failed is still told."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        return not record.getMessage().startswith(_CONNECTIONS)
+
+
 _FILTER = _WithoutBytes()
 
 
@@ -32,3 +43,9 @@ def keep_bytes_out_of_logs() -> None:
     """Install the filter on mitmproxy's loggers; calling it again changes nothing."""
     for name in _SOURCES:
         logging.getLogger(name).addFilter(_FILTER)
+
+
+def leave_connections_out_of_logs() -> None:
+    """For a terminal that people read: a line a request, none for connections."""
+    for name in ("mitmproxy.proxy.server", "mitmproxy.proxy.layers.http"):
+        logging.getLogger(name).addFilter(_WithoutConnections())
