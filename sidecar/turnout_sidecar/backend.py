@@ -144,6 +144,11 @@ class Backend:
             self.learned_bytes = max(self.learned_bytes, self.activity.rss_bytes)
             self.need_bytes = max(self.need_bytes or 0, self.learned_bytes)
 
+    def outgrow(self) -> None:
+        """While it runs, what it holds counts, leaks included; the next start is planned anew."""
+        if self.device == "cpu":
+            self.need_bytes = max(self.need_bytes or 0, self.activity.rss_bytes)
+
     def standing(self, now: float) -> Standing:
         """What the schedule sees. Unplanned or resting counts as failed: not startable."""
         state = self.state

@@ -99,6 +99,7 @@ class Nursery:
             elif time.monotonic() - answered > max(HUNG_AFTER_S, PROBE_TIMEOUT_S * 3):
                 raise Ended("hung", None)
             activity = backend.activity = seen
+            backend.outgrow()
 
     async def bury(self, backend: Backend, timeout_s: float) -> None:
         """End the process and its descendants; nothing of it is left afterwards."""

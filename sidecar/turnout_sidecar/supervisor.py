@@ -261,7 +261,7 @@ class Supervisor:
 
     def _has_stopped(self, backend: Backend) -> None:
         """New settings take effect now; a removed backend is forgotten."""
-        backend.life = None
+        backend.life, backend.need_bytes = None, None
         if backend.is_removed:
             self.refuse_all(backend, Refused(503, "backend_removed", f"{backend.name} is gone"))
             self.backends.pop(backend.name, None)

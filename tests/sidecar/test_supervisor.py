@@ -7,7 +7,10 @@ import os
 import signal
 from pathlib import Path
 
+import pytest
+
 from engine_kit import (
+    MIB,
     chat,
     fake_model,
     is_alive,
@@ -21,6 +24,7 @@ from engine_kit import (
     until,
     upstream_of,
 )
+from turnout_sidecar import lifecycle
 from turnout_sidecar.backends import Waiting
 
 
@@ -274,3 +278,36 @@ async def test_an_upstream_of_someone_else_gets_no_more_than_its_concurrency(
         assert one.base_url == "http://127.0.0.1:9/v1"
         refused = await refusal(chat(backends, target, timeout_s=0.2))
         assert refused.status == 504
+
+
+async def test_a_ready_engine_that_answers_no_health_check_any_more_is_started_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, seconds in (("HUNG_AFTER_S", 0.5), ("WATCH_S", 0.1), ("PROBE_TIMEOUT_S", 0.2)):
+        monkeypatch.setattr(lifecycle, name, seconds)
+    journal = tmp_path / "journal"
+    local = upstream_of(fake_model("a", "--hang-health-after", "4", journal=journal))
+    target = target_of(local, "a")
+    async with running(tmp_path, local) as backends:
+        await chat(backends, target)
+        await until(lambda: status_of(backends, "local/a").crashes == 1)
+        assert "no health check" in status_of(backends, "local/a").message
+        assert await chat(backends, target, retries=2)
+        assert len(lines(journal, "start")) == 2
+
+
+async def test_an_engine_that_leaks_past_the_budget_makes_another_stop_and_not_the_machine(
+    tmp_path: Path,
+) -> None:
+    local = upstream_of(
+        fake_model("leaky", "--leak-mb", "60", ttl_s=0), fake_model("small", ttl_s=0)
+    )
+    settings = quick_settings(ram_budget_bytes=200 * MIB)
+    async with running(tmp_path, local, settings=settings) as backends:
+        await chat(backends, target_of(local, "small"))
+        for _ in range(3):
+            await chat(backends, target_of(local, "leaky"))
+        await until(lambda: sum(s.state == "ready" for s in backends.status()) == 1, seconds=20.0)
+        assert sum(s.crashes for s in backends.status()) == 0
+        assert max(s.need_bytes for s in backends.status()) > 180 * MIB
+        assert await chat(backends, target_of(local, "small"))
