@@ -239,22 +239,37 @@ def proxy(
     command = [sys.executable, "-m", "turnout_addon", "--rules", str(rules)]
     command += ["--port", "0", "--base-url-port", "0", "--web-port", "0", "--verbose"]
     command += ["--ready-file", str(ready), *(["--lean"] if is_lean else []), *arguments]
+    with plane(folder, "proxy", command, ready, environ) as process:
+        yield Proxy(process, json.loads(ready.read_text()), folder, rules)
+
+
+@contextlib.contextmanager
+def plane(
+    folder: Path,
+    name: str,
+    command: list[str],
+    ready: Path,
+    environ: dict[str, str] | None = None,
+    stop_timeout_s: float = STOP_TIMEOUT_S,
+) -> Iterator[subprocess.Popen[bytes]]:
+    """A process of ours with folders of its own, from its ready file to the end of the block."""
     own = {"TURNOUT_DATA_DIR": str(folder / "data"), "TURNOUT_RUNTIME_DIR": str(folder / "run")}
-    with (folder / "proxy.log").open("wb") as log:
+    path = folder / f"{name}.log"
+    with path.open("wb") as log:
         process = subprocess.Popen(
             command, env=os.environ | own | (environ or {}), stdout=log, stderr=log
         )
     try:
         wait_until(
-            lambda: ready.exists() or process.poll() is not None, READY_TIMEOUT_S, "proxy ready"
+            lambda: ready.exists() or process.poll() is not None, READY_TIMEOUT_S, f"{name} ready"
         )
-        assert ready.exists(), (folder / "proxy.log").read_text()
-        yield Proxy(process, json.loads(ready.read_text()), folder, rules)
+        assert ready.exists(), path.read_text()
+        yield process
     finally:
         if process.poll() is None:
             process.send_signal(signal.SIGTERM)
         try:
-            process.wait(STOP_TIMEOUT_S)
+            process.wait(stop_timeout_s)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()

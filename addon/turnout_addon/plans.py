@@ -16,6 +16,7 @@ from turnout_addon.hosts import Origin
 from turnout_addon.routing import Routing
 from turnout_rules.credentials import MissingKey
 from turnout_rules.decision import BLOCK, Decision
+from turnout_rules.endpoints import SUFFIX_OF
 from turnout_rules.errors import error_body
 from turnout_rules.model import Route, Target
 from turnout_rules.request import Request
@@ -135,18 +136,9 @@ def _to_gateway(
     if token:
         fields.append(("x-turnout-token", token))
     query = urlsplit(received.path).query
-    path = f"{gateway.path}/v1{_SUFFIXES[request.endpoint]}" + (f"?{query}" if query else "")
+    path = f"{gateway.path}/v1{SUFFIX_OF[request.endpoint]}" + (f"?{query}" if query else "")
     fields = _framed(fields, gateway, received.raw_body)
     return Send(gateway, path, tuple(fields), received.raw_body, decision, is_for_gateway=True)
-
-
-_SUFFIXES = {
-    "chat": "/chat/completions",
-    "completions": "/completions",
-    "responses": "/responses",
-    "messages": "/messages",
-    "embeddings": "/embeddings",
-}
 
 
 def _direct(routing: Routing, received: Received, request: Request, decision: Decision) -> Send:

@@ -35,6 +35,9 @@ _SUFFIXES: tuple[tuple[str, EndpointName], ...] = (
     ("/embeddings", "embeddings"),
 )
 
+SUFFIX_OF: dict[str, str] = {name: suffix for suffix, name in _SUFFIXES}
+"""Endpoint name to what is joined to a base URL."""
+
 # Below these a familiar ending means something else: `/v1/threads/{id}/messages` belongs to the
 # assistants API, `/v1/chat/completions/{id}/messages` lists a stored completion.
 _FOREIGN_SEGMENTS = frozenset(

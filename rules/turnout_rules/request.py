@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from turnout_rules import inspection, keys, texts
+from turnout_rules.endpoints import SUFFIX_OF
 from turnout_rules.humantext import CONVERSATION_FIELD, PROMPT_FIELD, cap
 from turnout_rules.model import TextPart
 from turnout_rules.settings import Reading
@@ -22,13 +23,6 @@ if TYPE_CHECKING:
     from turnout_rules.wrappers import Wrappers
 
 _decode_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
-_SUFFIXES = {
-    "chat": "/chat/completions",
-    "completions": "/completions",
-    "responses": "/responses",
-    "messages": "/messages",
-    "embeddings": "/embeddings",
-}
 DEFAULT_READING = Reading()
 
 
@@ -124,8 +118,8 @@ class Request:
         fields = _decode_fields(body)
         return cls(
             endpoint=endpoint,
-            suffix=_SUFFIXES[endpoint],
-            path="/v1" + _SUFFIXES[endpoint],
+            suffix=SUFFIX_OF[endpoint],
+            path="/v1" + SUFFIX_OF[endpoint],
             host="",
             headers={},
             client="",
