@@ -193,6 +193,7 @@ TROUBLES: tuple[Trouble, ...] = (
             r"error: unrecognized arguments: .{1,120}",
             r"error: (?:invalid argument|unknown argument): .{1,120}",
             r"error: argument .{1,120}",
+            "Sleep mode is not supported on current platform",
         ),
         message="the engine refuses its settings",
         remedy="correct the model's settings or `args:`",
