@@ -6,16 +6,18 @@ The only module of this room that knows their values; all of it blocks and runs 
 from __future__ import annotations
 
 import logging
-import shutil
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
+
 from turnout_rules.model import Target
-from turnout_sidecar.engines import engine_for
 from turnout_sidecar.engines.base import model_file
-from turnout_sidecar.machine import Gpu, Machine, MachineProbe
+from turnout_sidecar.machine import MachineProbe
 from turnout_sidecar.memory import Host
+from turnout_sidecar.placement import lacking_cards, room_for
 from turnout_sidecar.planner import (
     ModelFiles,
     Plan,
@@ -56,7 +58,7 @@ def look(machine: MachineProbe) -> Host:
 def need_of(target: Target, machine: MachineProbe) -> Need:
     """What `target` needs: planned from the model's own files, or at least their size."""
     seen = machine.look()
-    room = room_for(target, seen)
+    room = room_for(target, seen, os.environ)
     try:
         files = _model_files(target)
     except UnreadableModelError as error:
@@ -65,14 +67,17 @@ def need_of(target: Target, machine: MachineProbe) -> Need:
     wish = wish_for(target)
 
     def planned(free_bytes: int) -> Plan:
-        return make_plan(wish, files, Room(room.device, free_bytes, room.total_bytes))
+        return make_plan(wish, files, msgspec.structs.replace(room, free_bytes=free_bytes))
 
     alone = planned(room.total_bytes)
+    if alone.warning:
+        log.warning("%s: %s", target.name, alone.warning)
     is_too_large = alone.total_bytes > room.total_bytes
+    lacking = lacking_cards(target, seen, os.environ)
     return Need(
         total_bytes=alone.total_bytes,
         device=room.device,
-        obstacle="" if is_too_large else alone.problem,
+        obstacle=lacking or ("" if is_too_large else alone.problem),
         advise=lambda free_bytes: planned(free_bytes).advice,
     )
 
@@ -80,34 +85,6 @@ def need_of(target: Target, machine: MachineProbe) -> Need:
 def plan_of(target: Target, room: Room) -> Plan:
     """The plan of `target` in `room`; raises UnreadableModelError."""
     return make_plan(wish_for(target), _model_files(target), room)
-
-
-def room_for(target: Target, seen: Machine) -> Room:
-    """The device `target` will run on, with what is free there now."""
-    gpu = _gpu_for(target, seen)
-    if gpu is None:
-        return Room("cpu", seen.ram_available_bytes, seen.ram_total_bytes)
-    return Room(gpu.device, gpu.free_bytes, gpu.total_bytes)
-
-
-def _gpu_for(target: Target, seen: Machine) -> Gpu | None:
-    """The card that the model's own `CUDA_VISIBLE_DEVICES` names first, else the emptiest."""
-    if not seen.gpus or not _wants_gpu(target):
-        return None
-    named = target.model.env.get("CUDA_VISIBLE_DEVICES", "").partition(",")[0].strip()
-    chosen = [gpu for gpu in seen.gpus if str(gpu.index) == named]
-    return chosen[0] if chosen else max(seen.gpus, key=lambda gpu: gpu.free_bytes)
-
-
-def _wants_gpu(target: Target) -> bool:
-    if target.upstream.engine != "llamacpp":
-        return engine_for(target.upstream).uses_gpu
-    args = target.model.args
-    for flag in ("-ngl", "--gpu-layers", "--n-gpu-layers"):
-        if flag in args[:-1]:
-            return args[args.index(flag) + 1] != "0"
-    # The wheel is built for the CPU; a person's own llama-server offloads by default if it can.
-    return not target.model.python and shutil.which("llama-server") is not None
 
 
 def _model_files(target: Target) -> ModelFiles:

@@ -36,6 +36,8 @@ class Gpu:
     free_bytes: int
     drives_display: bool | None
     processes: tuple[GpuProcess, ...] = ()
+    uuid: str = ""
+    """`GPU-…`, as `CUDA_VISIBLE_DEVICES` may name it; empty where the driver does not tell."""
 
     @property
     def device(self) -> str:
@@ -126,6 +128,7 @@ def _gpu(index: int) -> Gpu:
         free_bytes=int(memory.free),
         drives_display=_drives_display(handle),
         processes=_processes(handle),
+        uuid=_uuid(handle),
     )
 
 
@@ -134,6 +137,14 @@ def _drives_display(handle: Any) -> bool | None:
         return bool(pynvml.nvmlDeviceGetDisplayActive(handle))
     except pynvml.NVMLError:
         return None
+
+
+def _uuid(handle: Any) -> str:
+    try:
+        uuid = pynvml.nvmlDeviceGetUUID(handle)
+    except pynvml.NVMLError:
+        return ""
+    return uuid if isinstance(uuid, str) else uuid.decode(errors="replace")
 
 
 def _processes(handle: Any) -> tuple[GpuProcess, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -57,13 +58,14 @@ def _plans(
     """Each backend with the machine to itself: what is free now, within the budget."""
     import msgspec
 
-    from turnout_sidecar.assessment import plan_of, room_for
+    from turnout_sidecar.assessment import plan_of
+    from turnout_sidecar.placement import room_for
     from turnout_sidecar.planner import UnreadableModelError
 
     plans: list[Plan] = []
     errors: dict[str, str] = {}
     for target in targets:
-        room = room_for(target, seen)
+        room = room_for(target, seen, os.environ)
         budget = limits.vram_budget_bytes
         free = room.free_bytes
         if room.device == "cpu":
@@ -93,7 +95,7 @@ def _print(plans: list[Plan], errors: dict[str, str], seen: Machine) -> None:
     for plan in plans:
         table.add_row(
             plan.name,
-            plan.device,
+            plan.device if plan.cards == 1 else f"{plan.cards} cards, each",
             *map(
                 _gib,
                 (
@@ -113,6 +115,8 @@ def _print(plans: list[Plan], errors: dict[str, str], seen: Machine) -> None:
     for plan in plans:
         if plan.problem:
             print(f"{plan.name}: {plan.problem}" + (f"; {plan.advice}" if plan.advice else ""))
+        if plan.warning:
+            print(f"{plan.name}: {plan.warning}")
     for name, error in errors.items():
         print(f"{name}: cannot be planned: {error}")
     if not seen.gpus:

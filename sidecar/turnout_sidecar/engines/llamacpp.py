@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 from turnout_rules.model import Model, Target
+from turnout_sidecar.engines.arguments import card_env
 from turnout_sidecar.engines.base import (
     CannotLaunch,
     Engine,
@@ -50,7 +51,7 @@ class LlamaCppEngine(Engine):
             command += ("-t", str(place.threads), "-tb", str(place.threads))
         if model.kv_cache_dtype and model.kv_cache_dtype != "auto":
             command += ("-ctk", model.kv_cache_dtype, "-ctv", model.kv_cache_dtype)
-        return Launch(command=command + model.args, env=dict(model.env))
+        return Launch(command=command + model.args, env=card_env(model, place.device) | model.env)
 
     def _program(self, model: Model, place: Place) -> tuple[str, ...]:
         path = place.environ.get("PATH")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from turnout_rules.model import Target
+from turnout_sidecar.engines.arguments import card_env
 from turnout_sidecar.engines.base import (
     CannotLaunch,
     Engine,
@@ -47,6 +48,5 @@ class NanoVllmEngine(Engine):
             *("--gpu-memory-utilization", f"{share:g}"),
         )
         env = {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}
-        if place.device.startswith("gpu"):
-            env["CUDA_VISIBLE_DEVICES"] = place.device.removeprefix("gpu")
+        env |= card_env(model, place.device)
         return Launch(command=command + model.args, env=env | model.env)

@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 
 from turnout_rules.model import Model, Target
+from turnout_sidecar.engines.arguments import card_env
 from turnout_sidecar.engines.base import (
     CannotLaunch,
     Engine,
@@ -53,7 +54,8 @@ class VllmEngine(Engine):
             command += ("--quantization", model.quantization)
         if model.kv_cache_dtype:
             command += ("--kv-cache-dtype", model.kv_cache_dtype)
-        if self.can_sleep(model):
+        if self.can_sleep(model) and place.device != "cpu":
+            # The CPU build refuses the flag; it sleeps without it, but gives no memory back.
             command += ("--enable-sleep-mode",)
         return Launch(command=command + model.args, env=self._env(model, place))
 
@@ -78,8 +80,7 @@ class VllmEngine(Engine):
             "DO_NOT_TRACK": "1",
             "OMP_NUM_THREADS": str(place.threads),
         }
-        if place.device.startswith("gpu"):
-            env["CUDA_VISIBLE_DEVICES"] = place.device.removeprefix("gpu")
+        env |= card_env(model, place.device)
         if Path(model.model_path).expanduser().exists():
             env |= {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
         if self.can_sleep(model):

@@ -5,7 +5,8 @@ arithmetic on what it found.
 """
 
 from turnout_sidecar.planner.model_files import ModelFiles, UnreadableModelError, read_model
-from turnout_sidecar.planner.plan import Plan, Room, Wish, make_plan, wish_for
+from turnout_sidecar.planner.plan import Plan, Room, make_plan
+from turnout_sidecar.planner.wish import Wish, named_cards, visible_cards, wish_for
 
 __all__ = [
     "ModelFiles",
@@ -14,6 +15,8 @@ __all__ = [
     "UnreadableModelError",
     "Wish",
     "make_plan",
+    "named_cards",
     "read_model",
+    "visible_cards",
     "wish_for",
 ]

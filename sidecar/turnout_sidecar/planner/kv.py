@@ -13,7 +13,10 @@ _ELEMENT_BYTES = {
     **dict.fromkeys(("f32", "float32", "float"), 4.0),
     **dict.fromkeys(("f16", "bf16", "float16", "bfloat16", "half"), 2.0),
     **dict.fromkeys(("fp8", "fp8_e4m3", "fp8_e5m2", "fp8_inc", "int8"), 1.0),
-    "q8_0": 34 / 32, "q5_1": 24 / 32, "q5_0": 22 / 32, "q4_1": 20 / 32,
+    "q8_0": 34 / 32,
+    "q5_1": 24 / 32,
+    "q5_0": 22 / 32,
+    "q4_1": 20 / 32,
     **dict.fromkeys(("q4_0", "iq4_nl"), 18 / 32),
 }
 

@@ -2,7 +2,8 @@
 
 Engines that take a fixed share of the card (vLLM, nano-vllm) hold that share whatever the model
 needs; inside it weights, working memory and at least one full-length request must find room. All
-others hold weights, the whole KV cache and their working memory.
+others hold weights, the whole KV cache and their working memory. Of an engine that spreads over
+several cards, a plan tells what the fullest of them holds.
 """
 
 from __future__ import annotations
@@ -11,59 +12,56 @@ import math
 
 import msgspec
 
-from turnout_rules.model import Target
 from turnout_sidecar.engines.base import DEFAULT_CONTEXT
-from turnout_sidecar.engines.vllm import DEFAULT_GPU_SHARE
 from turnout_sidecar.planner import kv
 from turnout_sidecar.planner.model_files import ModelFiles
 from turnout_sidecar.planner.shape import Shape
+from turnout_sidecar.planner.wish import GIB, Wish
 
-GIB = 1 << 30
 MIB = 1 << 20
 SHARE_ENGINES = ("vllm", "nanovllm")
-# Working memory. vLLM: CUDA context, PyTorch and captured graphs took 1.0 to 1.8 GiB beside weights
-# and cache with models of 3B to 14B on 12 to 24 GB cards in its own start-up logs; the profile run
-# for 2,048 batched tokens is in it. On a CPU: Python with PyTorch.
+# Working memory. vLLM: an allowance, not a measurement, for CUDA context, PyTorch, captured graphs
+# and the profile run; its own start-up log tells the true figure. On a CPU: Python with PyTorch.
 _VLLM_GPU_BYTES = int(1.25 * GIB)
 _VLLM_CPU_BYTES = int(1.5 * GIB)
-_VLLM_CPU_KV_GIB = 4  # vLLM's default of VLLM_CPU_KVCACHE_SPACE
 # llama.cpp: program and graph, then a compute buffer of 32-bit logits and activations; of a batch
 # of 512 tokens half are ever touched (SmolLM2-135M, 8,192 tokens: 330 MiB measured, 374 planned).
 _LLAMACPP_BYTES = 48 * MIB
 _LLAMACPP_ROWS = 256
 _LLAMACPP_ACTIVATIONS = 8
+# On a card the buffer for all 512 rows is there from the start (Llama-3-8B: 258.5 MiB printed with
+# flash attention), and a CUDA context takes 300 to 500 MiB before anything is loaded.
+_LLAMACPP_GPU_BYTES = 448 * MIB
+_LLAMACPP_GPU_ROWS = 512
 _QUANTIZED_SHARE = {"fp8": 0.55, "bitsandbytes": 0.33, "bnb": 0.33}
 """Of 16-bit files, where the engine quantizes while it loads; embeddings stay as they are."""
 
 
+_LIGHTER = "use a smaller or more strongly quantized model"
+_LARGEST_SHARE = 0.9
+"""Not advised beyond."""
+_SAFE_SHARE = 0.7
+"""Of a card that also drives a screen, whose compositor and browser take 1 to 3 GiB."""
+_CONTEXT_STEP, _SHORTEST_CONTEXT = 256, 1_024
+"""Advised contexts are multiples of the one and not below the other."""
+
+
 class Room(msgspec.Struct, frozen=True):
-    """The device an engine would run on."""
+    """The device an engine would run on; of several cards, the one with the least free."""
 
     device: str
     free_bytes: int
     total_bytes: int = 0
-
-
-class Wish(msgspec.Struct, frozen=True, kw_only=True):
-    """The settings that memory depends on."""
-
-    name: str
-    engine: str
-    max_num_seqs: int
-    context: int | None
-    """Tokens a request may have; None: the model's own limit (vLLM), or a safe one."""
-    kv_cache_dtype: str = ""
-    quantization: str = ""
-    gpu_share: float = 0.0
-    cpu_kv_bytes: int = _VLLM_CPU_KV_GIB * GIB
+    drives_display: bool = False
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """One backend's memory, in bytes."""
+    """One backend's memory, in bytes; of several cards, on each."""
 
     name: str
     engine: str
     device: str
+    cards: int = 1
     weight_bytes: int
     kv_token_bytes: float
     kv_request_bytes: int
@@ -78,6 +76,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     problem: str = ""
     advice: str = ""
     """The setting that would make it fit; empty where none would, or none is needed."""
+    warning: str = ""
+    """What is unwise although it fits."""
     max_num_seqs: int = 0
     """The most full-length requests at once that fit."""
     context: int = 0
@@ -85,54 +85,113 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     source: str = ""
 
 
-def wish_for(target: Target) -> Wish:
-    """The wish that a target's settings express."""
-    model, engine = target.model, target.upstream.engine or ""
-    context = model.max_model_len or model.context
-    if context is None and engine != "vllm":
-        context = DEFAULT_CONTEXT
-    space = model.env.get("VLLM_CPU_KVCACHE_SPACE", "")
-    return Wish(
-        name=target.name,
-        engine=engine,
-        max_num_seqs=max(1, model.max_num_seqs),
-        context=context,
-        kv_cache_dtype=model.kv_cache_dtype,
-        quantization=model.quantization,
-        gpu_share=model.gpu_memory_utilization or DEFAULT_GPU_SHARE,
-        cpu_kv_bytes=(int(space) if space.isdecimal() else _VLLM_CPU_KV_GIB) * GIB,
-    )
+class _Load(msgspec.Struct, frozen=True, kw_only=True):
+    """What weighs on the device, while a plan is judged."""
+
+    wish: Wish
+    room: Room
+    shape: Shape | None
+    weights: int
+    overhead: int
+    context: int
+    kv_share: float
+    """Of a request's whole cache, what lies on this device."""
+
+    @property
+    def base(self) -> int:
+        """Without any cache."""
+        return self.weights + self.overhead
+
+    @property
+    def request(self) -> int:
+        """The cache of one request at full context; 0: unknown."""
+        if self.shape is None:
+            return 0
+        whole = kv.request_bytes(self.shape, self.context, self.wish.kv_cache_dtype)
+        return math.ceil(whole * self.kv_share)
+
+    @property
+    def takes_share(self) -> bool:
+        """Whether the engine takes a share of the card, whatever it needs."""
+        return self.wish.engine in SHARE_ENGINES and self.room.device != "cpu"
+
+    @property
+    def total(self) -> int:
+        """What the engine will hold."""
+        if self.takes_share:
+            return int(self.room.total_bytes * self.wish.gpu_share)
+        if self.wish.engine in SHARE_ENGINES:
+            return self.base + self.wish.cpu_kv_bytes
+        return self.base + self.request * self.wish.max_num_seqs
+
+    @property
+    def for_kv(self) -> int:
+        """What the cache may take: the rest of the engine's share, or of what is free."""
+        is_fixed = self.wish.engine in SHARE_ENGINES
+        return (self.total if is_fixed else self.room.free_bytes) - self.base
+
+    def tokens_within(self, size: int) -> int:
+        """The longest request whose cache takes so much here."""
+        if self.shape is None or size <= 0 or not self.kv_share:
+            return 0
+        return kv.tokens_within(self.shape, int(size / self.kv_share), self.wish.kv_cache_dtype)
 
 
 def make_plan(wish: Wish, files: ModelFiles, room: Room) -> Plan:
     """The plan for one backend on one device."""
-    shape = files.shape
-    weights = _weights(wish, files)
-    context = _context(wish, shape)
-    request = kv.request_bytes(shape, context, wish.kv_cache_dtype) if shape else 0
-    overhead = _overhead(wish, shape, room)
-    budget, total = _budget(wish, room, weights + overhead, request)
-    for_kv = budget - weights - overhead
-    problem, advice = _judge(wish, room, shape, context, total, for_kv, request)
-    per_seat = for_kv // max(1, wish.max_num_seqs)
+    load = _load(wish, files, room)
+    request, for_kv, shape = load.request, load.for_kv, files.shape
+    problem, advice = _judge(load)
+    token = kv.bytes_per_token(shape, wish.kv_cache_dtype) if shape else 0.0
+    longest = load.tokens_within(for_kv // max(1, wish.max_num_seqs))
     return Plan(
         name=wish.name,
         engine=wish.engine,
         device=room.device,
-        weight_bytes=weights,
-        kv_token_bytes=kv.bytes_per_token(shape, wish.kv_cache_dtype) if shape else 0.0,
+        cards=wish.cards if room.device != "cpu" else 1,
+        weight_bytes=load.weights,
+        kv_token_bytes=token * load.kv_share,
         kv_request_bytes=request,
         kv_total_bytes=request * wish.max_num_seqs,
-        overhead_bytes=overhead,
-        total_bytes=total,
+        overhead_bytes=load.overhead,
+        total_bytes=load.total,
         free_bytes=room.free_bytes,
         fits=not problem,
         problem=problem,
         advice=advice,
+        warning=_warning(load),
         max_num_seqs=max(0, for_kv // request) if request else wish.max_num_seqs,
-        context=kv.tokens_within(shape, per_seat, wish.kv_cache_dtype) if shape else context,
+        context=longest if shape else load.context,
         source=files.source,
     )
+
+
+def _load(wish: Wish, files: ModelFiles, room: Room) -> _Load:
+    shape = files.shape
+    weights_share, kv_share = (1.0, 1.0) if room.device == "cpu" else _shares(wish, shape)
+    own = shape.max_context if shape else 0
+    return _Load(
+        wish=wish,
+        room=room,
+        shape=shape,
+        weights=math.ceil(_weights(wish, files) * weights_share),
+        overhead=_overhead(wish, shape, room),
+        context=wish.context or own or DEFAULT_CONTEXT,
+        kv_share=kv_share,
+    )
+
+
+def _shares(wish: Wish, shape: Shape | None) -> tuple[float, float]:
+    """(share of the weights, share of the cache) on each card."""
+    layers = 1.0
+    if wish.gpu_layers is not None and shape is not None:
+        # The layer after the last is the output's.
+        layers = min(1.0, wish.gpu_layers / (shape.layers + 1))
+    heads = 1.0
+    if shape is not None and not shape.latent_size:
+        # A KV head is not cut in two: beyond their number, cards hold copies. Latents are copied.
+        heads = 1 / min(wish.tensor_parallel, max(1, shape.kv_heads))
+    return layers / wish.cards, layers / wish.pipeline_parallel * heads
 
 
 def _weights(wish: Wish, files: ModelFiles) -> int:
@@ -141,104 +200,100 @@ def _weights(wish: Wish, files: ModelFiles) -> int:
     return int(files.weight_bytes * _QUANTIZED_SHARE.get(wish.quantization, 1.0))
 
 
-def _context(wish: Wish, shape: Shape | None) -> int:
-    own = shape.max_context if shape else 0
-    return wish.context or own or DEFAULT_CONTEXT
-
-
 def _overhead(wish: Wish, shape: Shape | None, room: Room) -> int:
+    is_on_card = room.device != "cpu"
     if wish.engine in SHARE_ENGINES:
-        return _VLLM_CPU_BYTES if room.device == "cpu" else _VLLM_GPU_BYTES
+        return _VLLM_GPU_BYTES if is_on_card else _VLLM_CPU_BYTES
     if wish.engine != "llamacpp" or shape is None:
         return 0
-    row = shape.vocabulary + _LLAMACPP_ACTIVATIONS * shape.hidden_size
-    return _LLAMACPP_BYTES + _LLAMACPP_ROWS * 4 * row
+    row = 4 * (shape.vocabulary + _LLAMACPP_ACTIVATIONS * shape.hidden_size)
+    if is_on_card:
+        return _LLAMACPP_GPU_BYTES + _LLAMACPP_GPU_ROWS * row
+    return _LLAMACPP_BYTES + _LLAMACPP_ROWS * row
 
 
-def _budget(wish: Wish, room: Room, base: int, request: int) -> tuple[int, int]:
-    """(bytes that weights, working memory and cache may take together, bytes the engine holds)."""
-    if wish.engine not in SHARE_ENGINES:
-        return room.free_bytes, base + request * wish.max_num_seqs
-    if room.device == "cpu":
-        held = base + wish.cpu_kv_bytes
-        return held, held
-    held = int(room.total_bytes * wish.gpu_share)
-    return held, held
-
-
-def _judge(
-    wish: Wish,
-    room: Room,
-    shape: Shape | None,
-    context: int,
-    total: int,
-    for_kv: int,
-    request: int,
-) -> tuple[str, str]:
+def _judge(load: _Load) -> tuple[str, str]:
     """(why it does not fit, the setting that would make it fit); both empty if it fits."""
-    if wish.engine in SHARE_ENGINES and room.device != "cpu":
-        return _judge_share(wish, room, shape, context, total, for_kv, request)
-    if total > room.free_bytes:
-        problem = f"needs {gib(total)}, {gib(room.free_bytes)} is free on {room.device}"
-        return problem, _smaller(wish, shape, context, room.free_bytes - total, request)
-    if wish.engine in SHARE_ENGINES and request > for_kv:
-        wanted = math.ceil(request / GIB)
-        problem = f"a request of {context} tokens needs {gib(request)} of KV cache"
+    if load.takes_share:
+        return _judge_share(load)
+    room = load.room
+    if load.total > room.free_bytes:
+        problem = f"needs {gib(load.total)}, {gib(room.free_bytes)} is free on {room.device}"
+        return problem, _smaller(load)
+    if load.wish.engine in SHARE_ENGINES and load.request > load.for_kv:
+        wanted = math.ceil(load.request / GIB)
+        problem = f"a request of {load.context} tokens needs {gib(load.request)} of KV cache"
         return problem, f"set env VLLM_CPU_KVCACHE_SPACE: {wanted}"
     return "", ""
 
 
-def _judge_share(
-    wish: Wish,
-    room: Room,
-    shape: Shape | None,
-    context: int,
-    total: int,
-    for_kv: int,
-    request: int,
-) -> tuple[str, str]:
-    base = total - for_kv
-    if total > room.free_bytes:
+def _judge_share(load: _Load) -> tuple[str, str]:
+    room, wish, least = load.room, load.wish, load.base + load.request
+    if load.total > room.free_bytes:
         problem = (
-            f"takes {wish.gpu_share:.0%} of the card, {gib(total)}; "
+            f"takes {wish.gpu_share:.0%} of the card, {gib(load.total)}; "
             f"{gib(room.free_bytes)} is free on {room.device}"
         )
         share = math.floor(100 * room.free_bytes / max(1, room.total_bytes)) / 100
-        if share * room.total_bytes >= base + request:
+        if share * room.total_bytes >= least:
             return problem, f"set gpu_memory_utilization: {share:g}"
-        return problem, _shorter(wish, shape, room.free_bytes - base) or _lighter()
-    if for_kv < request or for_kv <= 0:
+        return problem, _shorter(load, room.free_bytes - load.base) or _LIGHTER
+    if load.for_kv < load.request or load.for_kv <= 0:
         problem = (
-            f"weights and working memory take {gib(base)} of its {gib(total)}; "
-            f"a request of {context} tokens needs {gib(request)} more"
+            f"weights and working memory take {gib(load.base)} of its {gib(load.total)}; "
+            f"a request of {load.context} tokens needs {gib(load.request)} more"
         )
-        share = math.ceil(100 * (base + request) / max(1, room.total_bytes)) / 100
-        if share <= 0.9 and share * room.total_bytes <= room.free_bytes:
-            shorter = _shorter(wish, shape, for_kv)
-            more = f"set gpu_memory_utilization: {share:g}"
-            return problem, f"{shorter}, or {more.removeprefix('set ')}" if shorter else more
-        return problem, _shorter(wish, shape, for_kv) or _lighter()
+        return problem, _roomier(load, least)
     return "", ""
 
 
-def _smaller(wish: Wish, shape: Shape | None, context: int, lacking: int, request: int) -> str:
-    """The setting that takes away the `-lacking` bytes that are too many."""
-    if shape is None or not request:
-        return _lighter()
-    for_kv = request * wish.max_num_seqs + lacking
-    if (seats := for_kv // request) >= 1:
+def _roomier(load: _Load, least: int) -> str:
+    """A larger share where the card allows it, or a shorter context."""
+    room, shorter = load.room, _shorter(load, load.for_kv)
+    share = math.ceil(100 * least / max(1, room.total_bytes)) / 100
+    if share > _LARGEST_SHARE or share * room.total_bytes > room.free_bytes:
+        return shorter or _LIGHTER
+    larger = f"gpu_memory_utilization: {share:g}"
+    return f"{shorter}, or {larger}" if shorter else f"set {larger}"
+
+
+def _smaller(load: _Load) -> str:
+    """The setting that takes away what is too much."""
+    if not load.request:
+        return _LIGHTER
+    if (seats := load.for_kv // load.request) >= 1:
         return f"set max_num_seqs: {seats}"
-    return _shorter(wish, shape, for_kv) or _lighter()
+    return _shorter(load, load.for_kv) or _fewer_layers(load) or _LIGHTER
 
 
-def _shorter(wish: Wish, shape: Shape | None, for_kv: int) -> str:
-    tokens = kv.tokens_within(shape, for_kv, wish.kv_cache_dtype) if shape and for_kv > 0 else 0
-    tokens -= tokens % 256
-    return f"set max_model_len: {tokens}" if tokens >= 1_024 else ""
+def _shorter(load: _Load, for_kv: int) -> str:
+    tokens = load.tokens_within(for_kv)
+    tokens -= tokens % _CONTEXT_STEP
+    return f"set max_model_len: {tokens}" if tokens >= _SHORTEST_CONTEXT else ""
 
 
-def _lighter() -> str:
-    return "use a smaller or more strongly quantized model"
+def _fewer_layers(load: _Load) -> str:
+    """llama.cpp keeps in RAM what the card does not take."""
+    is_llamacpp = load.wish.engine == "llamacpp" and load.room.device != "cpu"
+    if not is_llamacpp or load.shape is None or load.wish.gpu_layers is not None:
+        return ""
+    all_layers = load.shape.layers + 1
+    each = (load.total - load.overhead) / all_layers
+    layers = int((load.room.free_bytes - load.overhead) / each)
+    if layers < 1:
+        return ""
+    return f'set args: ["-ngl", "{layers}"], {layers} of {all_layers} layers on the card'
+
+
+def _warning(load: _Load) -> str:
+    share = load.wish.gpu_share
+    if not load.takes_share or not load.room.drives_display or share <= _SAFE_SHARE:
+        return ""
+    left = gib(int(load.room.total_bytes * (1 - share)))
+    return (
+        f"{load.room.device} also drives a screen, and gpu_memory_utilization {share:g} "
+        f"leaves it {left}; {_SAFE_SHARE:g} or less is safe"
+    )
 
 
 def gib(size: int) -> str:
