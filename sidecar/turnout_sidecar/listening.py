@@ -19,6 +19,7 @@ from aiohttp import web
 
 from turnout_rules.folders import runtime_folder
 
+_OWN_FOLDER = "turnout-"
 MAX_SOCKET_PATH_BYTES = 100
 SHUTDOWN_TIMEOUT_S = 1.0
 KEEPALIVE_TIMEOUT_S = 75.0
@@ -77,7 +78,11 @@ def socket_path(explicit: str) -> Path:
     folder = runtime_folder()
     path = folder / "sidecar.sock"
     if len(os.fsencode(path)) + 12 > MAX_SOCKET_PATH_BYTES:
-        folder = Path(tempfile.mkdtemp(prefix="turnout-"))
+        # A temporary folder may lie deep, too (macOS, test runners); `/tmp` never does.
+        room = MAX_SOCKET_PATH_BYTES - len("/turnout-12345678/sidecar-1234567.sock")
+        is_deep = len(os.fsencode(tempfile.gettempdir())) > room
+        base = "/tmp" if is_deep else None  # noqa: S108 - mkdtemp makes a folder of our own in it
+        folder = Path(tempfile.mkdtemp(prefix=_OWN_FOLDER, dir=base))
         path = folder / "sidecar.sock"
     return folder / f"sidecar-{os.getpid()}.sock" if is_answering(path) else path
 
@@ -136,8 +141,11 @@ def read_record() -> Listening | None:
 
 def clear(listening: Listening) -> None:
     """Remove our socket and our record, not another's."""
+    path = Path(listening.socket)
     with contextlib.suppress(OSError):
-        Path(listening.socket).unlink(missing_ok=True)
+        path.unlink(missing_ok=True)
+        if path.parent.name.startswith(_OWN_FOLDER):
+            path.parent.rmdir()
     if (recorded := read_record()) is not None and recorded.pid == listening.pid:
         with contextlib.suppress(OSError):
             record_path().unlink(missing_ok=True)
