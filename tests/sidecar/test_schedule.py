@@ -9,6 +9,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from model_folders import LLAMA3_8B
+from turnout_sidecar.planner import ModelFiles, Plan, Room, Wish, make_plan
+from turnout_sidecar.planner.shape import shape_of_config
 from turnout_sidecar.queueing import Line, QueueFull
 from turnout_sidecar.schedule import Schedule, choose_victims, deadline
 from turnout_sidecar.states import Memory, Moves, Standing, State, Ticket
@@ -189,20 +192,37 @@ def test_no_victim_is_chosen_in_vain() -> None:
     assert choose_victims(12, [small, large]) is None
 
 
+BUDGET = 16 * GIB
+WISHES = st.builds(
+    Wish,
+    name=st.just("x"),
+    engine=st.just("llamacpp"),
+    max_num_seqs=st.integers(1, 4),
+    context=st.sampled_from([512, 4_096, 16_384]),
+)
+WEIGHTS = st.integers(GIB // 2, 8 * GIB)
+
+
+def planned(wish: Wish, weights: int, free: int = BUDGET) -> Plan:
+    files = ModelFiles(weight_bytes=weights, shape=shape_of_config(LLAMA3_8B), source="")
+    return make_plan(wish, files, Room("cpu", free))
+
+
 class Machine(RuleBasedStateMachine):
-    """A machine with four models and memory for two or three; engines start, serve and stop in
-    any order that the rules below find. The schedule alone decides."""
+    """A machine with four planned models and memory for some of them; engines start, serve and stop
+    in any order that the rules below find. Planner and schedule alone decide."""
 
     @initialize(
-        needs=st.lists(st.integers(1, 6), min_size=4, max_size=4),
+        models=st.lists(st.tuples(WISHES, WEIGHTS), min_size=4, max_size=4),
         pinned=st.booleans(),
     )
-    def build(self, needs: list[int], pinned: bool) -> None:
-        self.budget = 8
+    def build(self, models: list[tuple[Wish, int]], pinned: bool) -> None:
+        self.budget = BUDGET
+        self.models = dict(zip("abcd", models, strict=True))
         self.now = 0.0
         self.schedule = Schedule(turn_s=2.0)
         self.state = dict.fromkeys("abcd", State.STOPPED)
-        self.need = dict(zip("abcd", needs, strict=True))
+        self.need = {name: planned(*model).total_bytes for name, model in self.models.items()}
         self.is_pinned = pinned
         self.ready_since = dict.fromkeys("abcd", 0.0)
         self.used = dict.fromkeys("abcd", 0.0)
@@ -248,9 +268,8 @@ class Machine(RuleBasedStateMachine):
             del self.waiting[t]
         for name in moves.misfit:
             pinned = self.need["a"] if self.is_pinned and name != "a" else 0
-            assert self.need[name] + pinned > self.budget, (
-                "refused what could have been made to fit"
-            )
+            plan = planned(*self.models[name], free=self.budget - pinned)
+            assert not plan.fits, "refused what could have been made to fit"
             for t in self.schedule.drop(name):
                 del self.waiting[t]
 
