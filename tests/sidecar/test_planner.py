@@ -9,6 +9,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from model_folders import (
     DEEPSEEK_V3,
     GEMMA2_27B,
@@ -24,7 +25,6 @@ from model_folders import (
     gguf,
     model_folder,
 )
-
 from turnout_sidecar import model_store
 from turnout_sidecar.planner import (
     ModelFiles,
