@@ -67,6 +67,8 @@ class Folder:
     scripts: dict[str, Script] = field(default_factory=dict)
     draft_settings: SettingsDraft = field(default_factory=SettingsDraft)
     has_upstreams: bool = False
+    is_whole: bool = True
+    """False: a file cannot be parsed, so what the files say about each other is not known."""
 
     @property
     def routes(self) -> tuple[Route, ...]:
@@ -158,8 +160,9 @@ def read_folder(folder: Path) -> Folder:
     _add_implied_upstreams(read)
     _load_scripts(read, digest)
     read.version = digest.hexdigest()[:12]
-    read.problems += lint(read.drafts, read.upstreams)
-    _check_probes(read)
+    if read.is_whole:
+        read.problems += lint(read.drafts, read.upstreams)
+        _check_probes(read)
     return read
 
 
@@ -169,8 +172,10 @@ def _unreadable(folder: Path, path: Path, error: OSError) -> Problem:
 
 
 def _read_file(read: Folder, label: str, data: bytes) -> None:
+    known_problems = len(read.problems)
     root = parse(label, data, read.problems)
     if root is None:
+        read.is_whole &= len(read.problems) == known_problems
         return
     doc = Document(label, read.problems)
     known = {*TOP_KEYS, *(key.value for key, _ in root.value if _is_extension(key.value))}

@@ -207,3 +207,15 @@ def test_a_starter_with_any_line_damaged_loads_or_raises_rules_error(tmp_path: P
             load_rules(tmp_path)
         except RulesError as error:
             assert any(p.severity == "error" for p in error.problems)
+
+
+def test_a_file_that_cannot_be_parsed_is_the_only_news(tmp_path: Path) -> None:
+    write_folder(
+        tmp_path,
+        routes="routes:\n  - {name: code, match: [code], target: api/m\n",
+        more="routes:\n  - {name: x, match: [x], target: nowhere/m}\n",
+        probes="probes:\n  - {text: code, route: code}\n",
+    )
+    with pytest.raises(RulesError) as error:
+        load_rules(tmp_path)
+    assert [problem.file for problem in error.value.problems] == [str(tmp_path / "routes.yaml")]
