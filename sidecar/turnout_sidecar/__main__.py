@@ -36,6 +36,8 @@ CLASSIFIER_WAIT_S = 10.0
 
 def main(argv: list[str] | None = None) -> int:
     """Serve; the exit status is 0 after a stop that was asked for, 1 for a start that failed."""
+    # A thread that computes gives the event loop its turn after a millisecond, not five.
+    sys.setswitchinterval(0.001)
     args = _arguments().parse_args(argv)
     set_up_logging(verbose=args.verbose)
     try:
