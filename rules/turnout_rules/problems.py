@@ -22,9 +22,13 @@ class Problem(msgspec.Struct, frozen=True, order=True):
     remedy: str = ""
 
     def __str__(self) -> str:
-        """The form editors and people read: `file:line:col: error: message; remedy`."""
+        """The form editors and people read: `file:line:col: error: message; remedy`.
+
+        What is wrong with a whole folder or an unreadable file (line 0) has no line to show.
+        """
         tail = f"; {self.remedy}" if self.remedy else ""
-        return f"{self.file}:{self.line}:{self.column}: {self.severity}: {self.message}{tail}"
+        where = f"{self.file}:{self.line}:{self.column}" if self.line else self.file
+        return f"{where}: {self.severity}: {self.message}{tail}"
 
 
 class RulesError(Exception):

@@ -129,7 +129,7 @@ def parse(file: str, data: bytes, problems: list[Problem]) -> MappingNode | None
         remedy = "write `routes:` into it or delete it"
         severity: Severity = "error" if not text.strip() else "warning"
         message = "the file is empty" if severity == "error" else "the file holds comments only"
-        problems.append(Problem(file, 0, 0, severity, "empty-file", message, remedy))
+        problems.append(Problem(file, 1, 1, severity, "empty-file", message, remedy))
         return None
     if "&" in text and "*" in text and not _is_bounded(root):
         message = f"aliases make this file more than {MAX_EXPANDED_NODES:,} values, or endless"
@@ -237,4 +237,4 @@ def _short(root: Node) -> str:
 
 
 def _whole(file: str, code: str, message: str, remedy: str = "") -> Problem:
-    return Problem(file, 0, 0, "error", code, message, remedy)
+    return Problem(file, 1, 1, "error", code, message, remedy)

@@ -60,13 +60,13 @@ def test_broken_yaml_is_explained_at_its_place(
 @pytest.mark.parametrize(
     ("data", "code", "line", "column"),
     [
-        (b"", "empty-file", 0, 0),
-        (b" \n\n", "empty-file", 0, 0),
-        (b"# notes only\n", "empty-file", 0, 0),
+        (b"", "empty-file", 1, 1),
+        (b" \n\n", "empty-file", 1, 1),
+        (b"# notes only\n", "empty-file", 1, 1),
         (b"a: 1\nb: \xff\n", "not-utf8", 2, 4),
         ("a: 1\n".encode("utf-16"), "not-utf8", 1, 1),
         (b"a: x\x00y\n", "control-character", 1, 5),
-        (b"a" * (MAX_FILE_BYTES + 1), "file-too-large", 0, 0),
+        (b"a" * (MAX_FILE_BYTES + 1), "file-too-large", 1, 1),
     ],
 )
 def test_bytes_that_are_no_rule_file(data: bytes, code: str, line: int, column: int) -> None:
