@@ -153,7 +153,9 @@ def read_folder(folder: Path) -> Folder:
     read.files = tuple(path for path, _ in contents)
     if not contents and not read.problems:
         remedy = "`turnout init` writes starter rules"
-        message = "there are no rule files (*.yaml) in this folder"
+        message = "there is no such folder"
+        if folder.is_dir():
+            message = "there are no rule files (*.yaml) in this folder"
         read.problems.append(Problem(str(folder), 0, 0, "error", "no-rules", message, remedy))
     for path, data in contents:
         _read_file(read, str(path), data)
