@@ -271,6 +271,7 @@ class Supervisor:
             backend.replacement, backend.has_shrunk = None, False
             backend.need_bytes, backend.learned_bytes, backend.not_before = None, 0, 0.0
             backend.is_unwanted = False
+            backend.is_wanted |= backend.target.model.preload
             if backend.state is State.FAILED:
                 backend.state = State.STOPPED
         self.advance()

@@ -189,3 +189,16 @@ async def test_zero_width_characters_change_no_verdict(classifier: EmbeddedClass
     await classifier.prepare(table_of(ENGLISH, version="v2"))
     hidden = await classifier.classify("trans\u200blate this\u200d into Fre\u2060nch")
     assert hidden.route == plain.route and hidden.probability == plain.probability
+
+
+async def test_synonyms_among_the_examples_do_not_lower_a_route_s_confidence(
+    classifier: EmbeddedClassifier,
+) -> None:
+    asked = "is it going to rain this evening"
+    await classifier.prepare(table_of(ENGLISH))
+    before = await classifier.classify(asked)
+    more = (*ENGLISH["weather"], "any rain later", "chance of rain tonight", "rain in the evening?")
+    await classifier.prepare(table_of(ENGLISH | {"weather": more}, version="v2"))
+    after = await classifier.classify(asked)
+    assert before.route == after.route == "weather"
+    assert after.probability >= before.probability - 0.02

@@ -7,6 +7,7 @@ import os
 import signal
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from engine_kit import (
@@ -24,6 +25,7 @@ from engine_kit import (
     until,
     upstream_of,
 )
+from turnout_rules.model import Upstream
 from turnout_sidecar import lifecycle
 from turnout_sidecar.backends import Waiting
 
@@ -228,6 +230,26 @@ async def test_changed_settings_take_effect_once_the_engine_is_free(tmp_path: Pa
         await until(lambda: status_of(backends, "local/a").seats == 7)
         assert await chat(backends, target_of(changed, "a"))
         assert status_of(backends, "local/a").starts == 2
+
+
+async def test_two_quick_edits_load_a_model_once(tmp_path: Path) -> None:
+    journal = tmp_path / "journal"
+
+    def edited(seats: int) -> Upstream:
+        model = fake_model("a", "--load-s", "0.3", journal=journal, max_num_seqs=seats)
+        return upstream_of(msgspec.structs.replace(model, preload=True))
+
+    async with running(tmp_path, edited(1)) as backends:
+        await until(lambda: status_of(backends, "local/a").state == "ready")
+        for seats in (2, 3, 4):
+            backends.use_table(table_of(edited(seats)))
+        await until(
+            lambda: (
+                status_of(backends, "local/a").seats == 4
+                and status_of(backends, "local/a").state == "ready"
+            )
+        )
+        assert len(lines(journal, "start")) == 2
 
 
 async def test_a_backend_taken_out_of_the_rules_stops_and_is_forgotten(tmp_path: Path) -> None:
