@@ -3,24 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import sys
 
-from turnout_cli.sidecar_access import SidecarError, ask, backend_path, running_url
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Which one."""
-    parser.add_argument("backend", metavar="BACKEND", help="its target name, e.g. local/chat")
-    parser.add_argument("--url", help="sidecar, e.g. http://127.0.0.1:8083 (found by itself)")
+from turnout_cli.engine_orders import add_arguments as add_arguments
+from turnout_cli.engine_orders import carry_out
 
 
 def run(args: argparse.Namespace) -> int:
     """0 when it is ready; 1 with the sidecar's reason if it cannot be."""
-    try:
-        url = args.url or running_url()
-        ask(url, "POST", backend_path(args.backend, "start"), timeout_s=None)
-    except SidecarError as error:
-        print(f"turnout: {error}", file=sys.stderr)
-        return 1
-    print(f"{args.backend} is ready")
-    return 0
+    return carry_out(args, "start", "ready")
