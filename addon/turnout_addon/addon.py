@@ -40,7 +40,7 @@ from turnout_addon.sidecar_client import SidecarClient
 from turnout_addon.streaming import Tee
 from turnout_rules.decision import Decision
 from turnout_rules.endpoints import classify
-from turnout_rules.loading import Rules, find_rules_folder, load_rules
+from turnout_rules.loading import Rules, find_rules_folder, load_rules, settle_memory
 from turnout_rules.problems import RulesError
 from turnout_rules.request import Request
 from turnout_rules.watching import RulesWatch
@@ -129,6 +129,7 @@ class Turnout:
         if self._folder is not None and self._watching is None:
             watch = follow(RulesWatch(self._folder), on_rules=self._use, on_error=self._say_broken)
             self._watching = asyncio.get_running_loop().create_task(watch)
+        settle_memory()
 
     def done(self) -> None:
         """Stop watching and listening."""

@@ -10,7 +10,7 @@ import logging
 import time
 from collections.abc import Callable
 
-from turnout_rules.loading import Rules
+from turnout_rules.loading import Rules, settle_memory
 from turnout_rules.problems import RulesError
 from turnout_rules.watching import RulesWatch
 
@@ -35,6 +35,7 @@ async def follow(
                 on_error(outcome)
             elif outcome is not None:
                 on_rules(outcome)
+                await asyncio.to_thread(settle_memory)
             is_failing = False
         except Exception:
             # The watch must survive whatever a folder does; once per series is enough to say so.

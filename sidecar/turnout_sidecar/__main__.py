@@ -11,7 +11,7 @@ import signal
 import sys
 from pathlib import Path
 
-from turnout_rules.loading import find_rules_folder
+from turnout_rules.loading import find_rules_folder, settle_memory
 from turnout_rules.problems import RulesError
 from turnout_sidecar.app import build_app
 from turnout_sidecar.guarding import ListenRefused, check_listener
@@ -82,6 +82,7 @@ async def _serve(args: argparse.Namespace) -> int:
             write_json(record_path(), listening)
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(_either(stop, service.classifier_settled), CLASSIFIER_WAIT_S)
+        settle_memory()
         if args.ready_file is not None:
             write_json(args.ready_file, listening)
         log.info("the sidecar answers on port %d and %s", listening.port, listening.socket)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from turnout_rules.credentials import Keyring
-from turnout_rules.loading import Rules, load_rules
+from turnout_rules.loading import Rules, load_rules, settle_memory
 from turnout_rules.problems import RulesError
 from turnout_rules.reading import Reader
 from turnout_rules.settings import Settings
@@ -83,6 +83,7 @@ class LiveRules:
                 continue
             if change is not None:
                 self._take(change)
+                await asyncio.to_thread(settle_memory)
 
     def _poll(self, now: float) -> Snapshot | RulesError | None:
         found = self._watch.poll(now)
