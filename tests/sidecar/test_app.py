@@ -9,6 +9,7 @@ import re
 import signal
 import socket
 import stat
+import tempfile
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -201,8 +202,16 @@ def test_loopback_is_told_from_the_rest(host: str, is_own: bool) -> None:
     assert is_loopback(host) == is_own
 
 
-def test_a_stale_socket_is_replaced_and_a_living_one_is_not(tmp_path: Path) -> None:
-    path = tmp_path / "run" / "sidecar.sock"
+def test_a_stale_socket_is_replaced_and_a_living_one_is_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # Not in tmp_path, which may be too deep for a socket.
+    with tempfile.TemporaryDirectory(prefix="t-") as folder:
+        monkeypatch.setenv("TURNOUT_RUNTIME_DIR", f"{folder}/run")
+        check_sockets(Path(folder) / "run" / "sidecar.sock")
+
+
+def check_sockets(path: Path) -> None:
     open_socket(path).close()
     living = open_socket(path)
     living.listen()
