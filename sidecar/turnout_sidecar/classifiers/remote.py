@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
+from abc import ABC, abstractmethod
 from typing import Any
 
 import aiohttp
@@ -38,7 +39,7 @@ class Asked(msgspec.Struct, frozen=True):
     probabilities: dict[str, float]
 
 
-class RemoteClassifier:
+class RemoteClassifier(ABC):
     """Everything but the wording of the question, which subclasses put in `_ask`."""
 
     kind = "remote"
@@ -108,8 +109,9 @@ class RemoteClassifier:
         chosen = self._settings.threshold
         return DEFAULT_THRESHOLD if chosen is None else chosen
 
+    @abstractmethod
     async def _ask(self, text: str) -> Asked:
-        raise NotImplementedError
+        """Put the question about `text`, in the server's own words."""
 
     async def _answer(self, text: str) -> Verdict:
         try:
