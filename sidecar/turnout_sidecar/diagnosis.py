@@ -274,18 +274,8 @@ def _by_its_end(reason: str, code: int | None, text: str) -> Cause:
             message="its inference process died behind the API",
             remedy="it is started anew; see `turnout logs` for why",
         )
-    if code == -signal.SIGKILL:
-        return Cause(
-            kind="killed",
-            message=("it was killed (SIGKILL): by the kernel when memory ran out, or by a person"),
-            remedy="if `dmesg` speaks of oom-kill: lower max_num_seqs, or use a smaller model",
-        )
     if code is not None and code < 0:
-        return Cause(
-            kind="killed",
-            message=f"it died of {_signal_name(-code)}",
-            remedy="see `turnout logs`",
-        )
+        return _by_signal(-code)
     if code == 0:
         return Cause(
             kind="exited",
@@ -295,6 +285,20 @@ def _by_its_end(reason: str, code: int | None, text: str) -> Cause:
     return Cause(
         kind="exited",
         message=f"it ended with code {code} and no line that is known",
+        remedy="see `turnout logs`",
+    )
+
+
+def _by_signal(number: int) -> Cause:
+    if number == signal.SIGKILL:
+        return Cause(
+            kind="killed",
+            message="it was killed (SIGKILL): by the kernel when memory ran out, or by a person",
+            remedy="if `dmesg` speaks of oom-kill: lower max_num_seqs, or use a smaller model",
+        )
+    return Cause(
+        kind="killed",
+        message=f"it died of {_signal_name(number)}",
         remedy="see `turnout logs`",
     )
 
