@@ -5,12 +5,14 @@ Judged by what the classifier would say of each example had it not been taught i
 
 from __future__ import annotations
 
-import numpy as np
+from typing import TYPE_CHECKING
 
 from turnout_rules.normalise import normalise
 from turnout_rules.problems import Problem
 from turnout_rules.table import Table
-from turnout_sidecar.classifiers.embedded import EmbeddedClassifier
+
+if TYPE_CHECKING:
+    from turnout_sidecar.classifiers.embedded import EmbeddedClassifier
 
 MIN_LIKENESS = 0.6
 """Cosine to an example of another route below which no warning is worth it,"""
@@ -40,6 +42,8 @@ def contradictions(table: Table) -> list[Problem]:
 
 async def misplaced(table: Table, classifier: EmbeddedClassifier) -> list[Problem]:
     """Examples that lie nearer to another route's than to any of their own."""
+    import numpy as np
+
     texts = [(r.name, e) for r in table.semantic_routes for e in dict.fromkeys(r.examples)]
     names = np.array([name for name, _ in texts])
     vectors = await classifier.encode([text for _, text in texts])

@@ -202,3 +202,12 @@ async def test_synonyms_among_the_examples_do_not_lower_a_route_s_confidence(
     after = await classifier.classify(asked)
     assert before.route == after.route == "weather"
     assert after.probability >= before.probability - 0.02
+
+
+async def test_one_example_a_route_is_enough_to_find_texts_like_it(
+    classifier: EmbeddedClassifier,
+) -> None:
+    await classifier.prepare(table_of({name: texts[:1] for name, texts in ENGLISH.items()}))
+    near = await classifier.classify("translate that sentence into Italian")
+    assert near.is_accepted and near.route == "translation"
+    assert not (await classifier.classify("asdf qwer zxcv 12345")).is_accepted

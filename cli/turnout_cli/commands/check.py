@@ -7,11 +7,15 @@ import os
 import sys
 from collections.abc import Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from turnout_rules.model import Route, Upstream
 from turnout_rules.problems import Problem, RulesError
+
+if TYPE_CHECKING:
+    from turnout_rules.loading import Rules
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -27,6 +31,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--rules", type=Path, metavar="DIR", help="the same, as other commands name it"
     )
     parser.add_argument("--json", action="store_true", help="print problems and summary as JSON")
+    parser.add_argument(
+        "--semantic",
+        action="store_true",
+        help="also find examples that lie nearer to another route (loads the encoder)",
+    )
     parser.add_argument("--schema", action="store_true", help="print the JSON Schema of rule files")
 
 
@@ -40,7 +49,7 @@ def run(args: argparse.Namespace) -> int:
     from turnout_rules.loading import find_rules_folder
 
     folder = find_rules_folder(args.folder or args.rules)
-    problems, summary = check(folder)
+    problems, summary = check(folder, is_semantic=args.semantic)
     has_errors = any(p.severity == "error" for p in problems)
     if args.json:
         report = {"folder": str(folder), "ok": not has_errors, "problems": problems, **summary}
@@ -52,10 +61,11 @@ def run(args: argparse.Namespace) -> int:
     return int(has_errors)
 
 
-def check(folder: Path) -> tuple[list[Problem], dict[str, int | str]]:
+def check(folder: Path, *, is_semantic: bool = False) -> tuple[list[Problem], dict[str, int | str]]:
     """All problems, errors first, and the figures of the summary."""
     from turnout_rules.loading import build_rules, read_folder
     from turnout_rules.probes import problem_of, run_probes
+    from turnout_sidecar.teaching_lint import contradictions
 
     read = read_folder(folder)
     problems = list(read.problems)
@@ -69,6 +79,9 @@ def check(folder: Path) -> tuple[list[Problem], dict[str, int | str]]:
         else:
             outcomes = run_probes(rules.table, rules.settings.reading, rules.probes)
             problems += [problem_of(outcome) for outcome in outcomes if not outcome.is_met]
+            problems += contradictions(rules.table)
+            if is_semantic:
+                problems += _misplaced(rules, folder)
     summary: dict[str, int | str] = {
         "files": len(read.files),
         "routes": len(read.drafts),
@@ -77,6 +90,30 @@ def check(folder: Path) -> tuple[list[Problem], dict[str, int | str]]:
         "version": read.version,
     }
     return sorted(problems, key=lambda p: (p.severity != "error", p)), summary
+
+
+def _misplaced(rules: Rules, folder: Path) -> list[Problem]:
+    """Examples that lie nearer to another route; a classifier that is not there is a warning."""
+    import asyncio
+
+    from turnout_cli.teaching import ready_classifier
+    from turnout_sidecar.classifiers import ClassifierError
+    from turnout_sidecar.classifiers.embedded import EmbeddedClassifier
+    from turnout_sidecar.teaching_lint import misplaced
+
+    async def look() -> list[Problem]:
+        classifier, _ = await ready_classifier(rules)
+        try:
+            if isinstance(classifier, EmbeddedClassifier):
+                return await misplaced(rules.table, classifier)
+            return []
+        finally:
+            await classifier.close()
+
+    try:
+        return asyncio.run(look())
+    except ClassifierError as error:
+        return [Problem(str(folder), 0, 0, "warning", "no-classifier", str(error))]
 
 
 def _targets(route: Route) -> tuple[str, ...]:

@@ -41,6 +41,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME:VALUE",
         help="a request header, with --body",
     )
+    parser.add_argument(
+        "--semantic",
+        action="store_true",
+        help="also ask the classifier, and show the nearest examples (loads the encoder)",
+    )
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
@@ -54,20 +59,29 @@ def run(args: argparse.Namespace) -> int:
 
     rules = load_rules(find_rules_folder(args.rules))
     try:
-        explanation, elapsed_us = _explain(args, rules)
+        explanation, elapsed_us, request = _explain(args, rules)
     except Unreadable as error:
         return _print_unreadable(str(error), is_json=args.json)
     except OSError as error:
         print(f"turnout explain: {args.body}: {error.strerror}", file=sys.stderr)
         return 1
-    if args.json:
-        print(json.dumps(_row(explanation, elapsed_us), ensure_ascii=False, indent=2))
-    else:
-        print(f"{explanation}\n  took      {elapsed_us:.1f} µs")
+    row, lines = _row(explanation, elapsed_us), f"{explanation}\n  took      {elapsed_us:.1f} µs"
+    if args.semantic:
+        from turnout_cli.semantic_view import ask_classifier
+        from turnout_sidecar.classifiers import ClassifierError
+
+        try:
+            said = ask_classifier(rules, request, explanation.decision)
+        except ClassifierError as error:
+            print(f"turnout explain: {error}", file=sys.stderr)
+            return 1
+        row |= said.row() | {"elapsed_us": elapsed_us}
+        lines += f"\n{said}"
+    print(json.dumps(row, ensure_ascii=False, indent=2) if args.json else lines)
     return 0
 
 
-def _explain(args: argparse.Namespace, rules: Rules) -> tuple[Explanation, float]:
+def _explain(args: argparse.Namespace, rules: Rules) -> tuple[Explanation, float, Request]:
     """The explanation, and the microseconds of the decision alone once it is warm."""
     from time import perf_counter
 
@@ -77,7 +91,7 @@ def _explain(args: argparse.Namespace, rules: Rules) -> tuple[Explanation, float
     request = _request(args, rules, text, body)
     started = perf_counter()
     rules.table.decide(request)
-    return explanation, round((perf_counter() - started) * 1e6, 1)
+    return explanation, round((perf_counter() - started) * 1e6, 1), request
 
 
 def _read_body(name: str) -> bytes:

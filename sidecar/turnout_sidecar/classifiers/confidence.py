@@ -40,6 +40,11 @@ class Calibration(msgspec.Struct, frozen=True):
         return softmax(scores / self.temperature)
 
 
+USUAL = Calibration(temperature=0.025, slope=9.0, middle=0.32, threshold=0.35)
+"""For tables whose routes have one example each, where nothing can be left out and judged. Chosen
+on CLINC150 with one example for each of 31 and of 150 intents."""
+
+
 def sigmoid(x: Floats) -> Floats:
     """The logistic function, safe at both ends."""
     return np.asarray(0.5 * (1.0 + np.tanh(0.5 * x)), np.float64)

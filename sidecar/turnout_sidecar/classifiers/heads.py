@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from turnout_sidecar.classifiers.confidence import Calibration, fit_calibration
+from turnout_sidecar.classifiers.confidence import USUAL, Calibration, fit_calibration
 from turnout_sidecar.classifiers.lexical import Hashes, SparseRows, Vocabulary
 
 Floats = npt.NDArray[np.float32]
@@ -28,6 +28,8 @@ TUNING_SAMPLE = 700
 WIDTHS = (0.5, 0.6, 0.8)
 LEXICAL_WEIGHTS = (0.3, 0.6, 1.0, 1.7)
 RIDGE = 0.1
+FEWEST_KNOWN = 8
+"""With fewer examples that have a sibling, the usual calibration says more than a fitted one."""
 
 
 class Shape(msgspec.Struct, frozen=True):
@@ -184,12 +186,16 @@ def _fit(kernel: Floats, labels: Labels, count: int, shape: Shape) -> Fitted:
     strange = outside[inside] if has_rival else np.zeros(0)
     background = np.flatnonzero(labels < 0)
     strange = np.concatenate([strange, fit[background]])
-    calibration = fit_calibration(
-        alone[inside].astype(np.float64),
-        labels[inside],
-        fit[inside].astype(np.float64),
-        strange.astype(np.float64),
-    )
+    # An only example that is left out takes its route along: no score of it can be right.
+    known = inside[np.bincount(labels[inside], minlength=count)[labels[inside]] > 1]
+    calibration = USUAL
+    if len(known) >= FEWEST_KNOWN:
+        calibration = fit_calibration(
+            alone[known].astype(np.float64),
+            labels[known],
+            fit[known].astype(np.float64),
+            strange.astype(np.float64),
+        )
     return Fitted(
         shape=shape, coefficients=coefficients.astype(np.float32), calibration=calibration
     )

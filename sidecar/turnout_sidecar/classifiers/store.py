@@ -22,7 +22,7 @@ from turnout_sidecar.classifiers.head import Head
 from turnout_sidecar.classifiers.heads import Examples, Fitted, Trained
 from turnout_sidecar.classifiers.lexical import SparseRows, Vocabulary
 
-FORMAT = 1
+FORMAT = 2
 KEEP_FILES = 24
 
 
