@@ -47,7 +47,8 @@ def test_a_large_table_is_compared_through_a_sample_and_stays_right(
     monkeypatch.setattr(heads, "LANDMARKS", 60)
     vectors, labels = _points(400, 4)
     features = tuple(hashed(f"word{label} common", 500) for label in labels)
-    trained = heads.train(heads.Examples(vectors, features, labels, 4))
+    pieces = [np.array([1, 100 + label, 2], np.int32) for label in labels]
+    trained = heads.train(heads.Examples(vectors, features, pieces, labels, 4))
     assert len(trained.rows) == 60
     kernel = heads.semantic_kernel(vectors, vectors[trained.rows], trained.semantic.shape.width)
     assert ((kernel @ trained.semantic.coefficients).argmax(axis=1) == labels).mean() > 0.95

@@ -20,7 +20,7 @@ from turnout_rules.settings import Classifier as ClassifierSettings
 from turnout_rules.table import Table
 from turnout_sidecar.classifiers.base import ClassifierError, cut
 from turnout_sidecar.classifiers.cache import VerdictCache
-from turnout_sidecar.classifiers.encoder import PACKAGES, Encoder, Vectors
+from turnout_sidecar.classifiers.encoder import PACKAGES, Encoder, Vectors, meaning
 from turnout_sidecar.classifiers.head import Head, Near
 from turnout_sidecar.classifiers.store import Lesson, load, path_for
 from turnout_sidecar.classifiers.training import Progress, train_apart
@@ -89,13 +89,14 @@ class EmbeddedClassifier:
             return []
         text = cut(text, self._settings.max_text_chars)
         loop = asyncio.get_running_loop()
-        vector = await loop.run_in_executor(self._worker, self._encoder.encode, text)
-        return state.head.nearest(text, vector, count)
+        reading = await loop.run_in_executor(self._worker, self._encoder.encode, text)
+        return state.head.nearest(text, reading.vector, count)
 
     async def encode(self, texts: list[str]) -> Vectors:
-        """A vector a text, for the teaching tools."""
+        """A sentence vector a text, [n, 512], for the teaching tools."""
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._worker, self._encoder.encode_all, texts)
+        vectors, _ = await loop.run_in_executor(self._worker, self._encoder.encode_all, texts)
+        return meaning(vectors)
 
     async def close(self) -> None:
         """Take no more work; what is queued still gets its verdict."""
@@ -126,9 +127,9 @@ class EmbeddedClassifier:
         return self._state.head.threshold if self._state is not None else 0.5
 
     def _judge(self, text: str, state: _State) -> Verdict:
-        vector = self._encoder.encode(text)
+        reading = self._encoder.encode(text)
         return state.head.judge(
-            text, vector, threshold=self._settings.threshold, own=state.thresholds
+            text, reading, threshold=self._settings.threshold, own=state.thresholds
         )
 
     async def _head(self, lesson: Lesson, progress: Progress | None) -> Head:

@@ -12,6 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from turnout_rules.decision import Verdict
+from turnout_sidecar.classifiers.encoder import Reading
+from turnout_sidecar.classifiers.familiarity import WEIGHT, Pieces, familiarity
 from turnout_sidecar.classifiers.heads import Fitted, bell, blend
 from turnout_sidecar.classifiers.lexical import Vocabulary, dots, hashed
 
@@ -55,6 +57,7 @@ class Head:
         values: Floats,
         full: Fitted,
         semantic: Fitted,
+        seen: Pieces,
         max_chars: int,
         digest: str,
     ) -> None:
@@ -65,6 +68,7 @@ class Head:
         self.vectors = vectors
         self.full = full
         self.semantic = semantic
+        self.seen = seen
         self.max_chars = max_chars
         self.digest = digest
         self._vocabulary = vocabulary
@@ -92,15 +96,17 @@ class Head:
         return fitted, row
 
     def judge(
-        self, text: str, vector: Floats, *, threshold: float | None, own: dict[str, float]
+        self, text: str, reading: Reading, *, threshold: float | None, own: dict[str, float]
     ) -> Verdict:
         """The verdict; `own` (routes') thresholds go before `threshold`, it before the derived."""
         if not self.routes:
             return Verdict(route=None, out_of_scope=1.0, reason="no route has examples")
-        fitted, row = self.kernel(text, vector)
+        fitted, row = self.kernel(text, reading.vector)
         weights = self._weights[fitted is self.full]
         scores = _times(weights, row).astype(np.float64)
         fit = np.asarray(scores.max() + row.max(), np.float64)
+        if fitted is self.full:
+            fit += WEIGHT * familiarity(reading.pieces, self.seen)
         belongs = float(fitted.calibration.belongs(fit))
         shares = fitted.calibration.shares(scores[None, :])[0]
         order = np.argsort(-shares)

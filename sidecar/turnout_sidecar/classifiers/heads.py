@@ -8,12 +8,13 @@ settings and calibration come from left-out scores without training twice. Pure;
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from turnout_sidecar.classifiers import familiarity
 from turnout_sidecar.classifiers.confidence import USUAL, Calibration, fit_calibration
 from turnout_sidecar.classifiers.lexical import Hashes, SparseRows, Vocabulary
 
@@ -100,9 +101,9 @@ def choose_shape(vectors: Floats, lexical: Floats, labels: Labels, count: int) -
     best = max(is_right, key=lambda s: is_right[s].mean())
 
     def is_as_good(shape: Shape) -> bool:
-        """Not worse than the best by more than half a standard error of their difference."""
+        """Not worse than the best by more than a standard error of their difference."""
         gap = is_right[best] - is_right[shape]
-        return bool(gap.mean() <= 0.5 * gap.std() / np.sqrt(max(len(gap), 1)) + 1e-12)
+        return bool(gap.mean() <= gap.std() / np.sqrt(max(len(gap), 1)) + 1e-12)
 
     def distance(shape: Shape) -> float:
         """From the defaults, in steps of the grid."""
@@ -135,6 +136,7 @@ class Examples(msgspec.Struct, frozen=True):
 
     vectors: Floats
     features: tuple[tuple[Hashes, Floats], ...]
+    pieces: Sequence[familiarity.Pieces]
     labels: Labels
     count: int
 
@@ -147,6 +149,7 @@ class Trained(msgspec.Struct, frozen=True):
     full: Fitted
     semantic: Fitted
     """For texts in a script that the examples hardly use: words cannot help there."""
+    seen: familiarity.Pieces
 
 
 def train(examples: Examples, *, shape: Shape | None = None) -> Trained:
@@ -167,22 +170,29 @@ def train(examples: Examples, *, shape: Shape | None = None) -> Trained:
     rows = sample(labels, len(labels) if len(labels) <= LARGEST_EXACT else LANDMARKS)
     near = lexical(rows, rows)
     semantic = semantic_kernel(examples.vectors[rows], examples.vectors[rows], shape.width)
-    full = _fit(blend(semantic, near, shape.lexical), labels[rows], count, shape)
-    bare = _fit(semantic, labels[rows], count, plain)
+    alone, foreign = familiarity.left_out_familiarity(examples.pieces, labels)
+    extra = familiarity.WEIGHT * alone[rows], familiarity.WEIGHT * foreign[rows]
+    full = _fit(blend(semantic, near, shape.lexical), labels[rows], count, shape, extra)
+    nothing = np.zeros(len(rows), np.float32)
+    bare = _fit(semantic, labels[rows], count, plain, (nothing, nothing))
     if len(rows) < len(labels):
         full = _refit(examples, rows, lexical, full)
         bare = _refit(examples, rows, lexical, bare)
-    return Trained(rows=rows, vocabulary=vocabulary, full=full, semantic=bare)
+    seen = familiarity.seen_in(examples.pieces, labels)
+    return Trained(rows=rows, vocabulary=vocabulary, full=full, semantic=bare, seen=seen)
 
 
-def _fit(kernel: Floats, labels: Labels, count: int, shape: Shape) -> Fitted:
+def _fit(
+    kernel: Floats, labels: Labels, count: int, shape: Shape, extra: tuple[Floats, Floats]
+) -> Fitted:
+    """`extra`: what is added to the fitness of texts left out alone, and with their route."""
     coefficients, alone, without = left_out(kernel, one_hot(labels, count), shape.ridge, labels)
     inside = np.flatnonzero(labels >= 0)
     others = kernel - np.eye(len(kernel), dtype=np.float32) * 2
-    fit = alone.max(axis=1) + others.max(axis=1, initial=0.0)
+    fit = alone.max(axis=1) + others.max(axis=1, initial=0.0) + extra[0]
     has_rival = len(np.unique(labels[inside])) > 1
     foreign = np.where(labels[:, None] == labels[None, :], np.float32(0), kernel)
-    outside = without.max(axis=1) + foreign.max(axis=1, initial=0.0)
+    outside = without.max(axis=1) + foreign.max(axis=1, initial=0.0) + extra[1]
     strange = outside[inside] if has_rival else np.zeros(0)
     background = np.flatnonzero(labels < 0)
     strange = np.concatenate([strange, fit[background]])

@@ -22,7 +22,7 @@ from turnout_sidecar.classifiers.head import Head
 from turnout_sidecar.classifiers.heads import Examples, Fitted, Trained
 from turnout_sidecar.classifiers.lexical import SparseRows, Vocabulary
 
-FORMAT = 2
+FORMAT = 3
 KEEP_FILES = 24
 
 
@@ -96,6 +96,7 @@ def save(path: Path, lesson: Lesson, examples: Examples, trained: Trained) -> No
             values=postings[2],
             full=trained.full.coefficients,
             semantic=trained.semantic.coefficients,
+            seen=trained.seen,
         )
     Path(name).replace(path)
     _prune(path.parent)
@@ -121,6 +122,7 @@ def load(path: Path) -> Head:
             values=data["values"],
             full=full.with_coefficients(data["full"]),
             semantic=semantic.with_coefficients(data["semantic"]),
+            seen=data["seen"],
             max_chars=facts["max_chars"],
             digest=facts["digest"],
         )

@@ -94,9 +94,11 @@ def train_here(lesson: Lesson, encoder_path: Path, progress: Progress | None = N
         if progress is not None:
             progress(done, len(lesson.texts))
 
+    vectors, pieces = encoder.encode_all(lesson.texts, count)
     examples = Examples(
-        vectors=encoder.encode_all(lesson.texts, count),
+        vectors=vectors,
         features=tuple(hashed(text, lesson.max_chars) for text in lesson.texts),
+        pieces=pieces,
         labels=np.array(lesson.labels, np.int64),
         count=len(lesson.routes),
     )
