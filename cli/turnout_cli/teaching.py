@@ -37,10 +37,12 @@ async def ready_classifier(rules: Rules) -> tuple[Classifier, float]:
     if rules.settings.classifier.kind == "off":
         raise ClassifierError("the classifier is switched off in turnout.yaml (classifier: kind)")
     if not rules.table.semantic_routes:
-        raise ClassifierError("no route has examples: give some routes `examples:` first")
+        raise ClassifierError(
+            "no route has examples or a description: give some routes `examples:` first"
+        )
     classifier = build_classifier(rules.settings)
     prepare: Any = classifier.prepare
-    examples = sum(len(route.examples) for route in rules.table.semantic_routes)
+    examples = sum(len(r.examples) + bool(r.description) for r in rules.table.semantic_routes)
     if rules.settings.classifier.kind == "embedded":
         with working("training", examples) as advance:
             seen = 0

@@ -234,8 +234,10 @@ def _conditions(findings: _Findings, draft: RouteDraft) -> None:
             if _compiled(pattern[3:]) is None:
                 message = f"`{pattern}` is no RE2 pattern"
                 findings.error(draft.place("when"), "bad-pattern", message, "see the RE2 syntax")
-    if route.match is None and when is None and not route.examples:
-        message = f"no rule leads to route `{route.name}`: it has no match, when or examples"
+    if route.match is None and when is None and not route.is_semantic:
+        message = (
+            f"no rule leads to route `{route.name}`: it has no match, when, examples or description"
+        )
         remedy = f"add one, unless clients name it themselves (`turnout/{route.name}`)"
         findings.warning(route.place, "never-by-rule", message, remedy)
     if route.match and (both := sorted(set(route.match.none) & set(route.match.all))):
@@ -277,11 +279,12 @@ def _default(findings: _Findings, ordered: Sequence[RouteDraft]) -> None:
     """Where the semantic layer is in use, what it does not take should be said, not implied."""
     if not ordered or ordered[-1].route.is_catch_all:
         return
-    first = next((d for d in ordered if d.route.examples), None)
+    first = next((d for d in ordered if d.route.is_semantic), None)
     if first is not None:
         message = "no catch-all stands last: what the classifier does not take passes as it is"
         remedy = "say so with `- {name: default, match: [.*], priority: -100, target: pass}`"
-        findings.warning(first.place("examples"), "no-default", message, remedy)
+        key = "examples" if first.route.examples else "description"
+        findings.warning(first.place(key), "no-default", message, remedy)
 
 
 def _shadows(findings: _Findings, ordered: Sequence[RouteDraft]) -> None:

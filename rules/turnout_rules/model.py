@@ -94,6 +94,20 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
         """Whether the route takes whatever reaches it (`match: [.*]`, no `when`)."""
         return self.match is not None and self.match.is_catch_all and self.when is None
 
+    @property
+    def is_semantic(self) -> bool:
+        """Whether the semantic layer may choose the route.
+
+        It may if the route has examples. A description alone teaches only a route that has no
+        rule: beside a rule it is a remark for people.
+        """
+        return bool(self.examples) or bool(
+            self.description.strip()
+            and self.match is None
+            and self.when is None
+            and not self.script
+        )
+
 
 class Price(msgspec.Struct, frozen=True):
     """US dollars per million tokens."""

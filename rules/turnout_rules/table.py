@@ -57,7 +57,7 @@ class Table:
         self.version = version
         self.observe = observe
         self.default = _trailing_catch_all(self.routes)
-        self.semantic_routes = tuple(r for r in self.routes if r.examples)
+        self.semantic_routes = tuple(r for r in self.routes if r.is_semantic)
         self.rows = Rows(self.routes)
         self._by_name = {route.name: route for route in reversed(self.routes)}
         self._targets = Targets(upstreams)

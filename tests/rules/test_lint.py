@@ -197,6 +197,14 @@ ROUTES = [
         """,
         ["2 never-by-rule", "3 no-default"],
     ),
+    (
+        "a route that only its description leads to",
+        """\
+        routes:
+        - {name: a, description: the weather, target: api/m}
+        """,
+        ["2 no-default"],
+    ),
 ]
 
 

@@ -389,6 +389,20 @@ def test_the_classifier_is_wanted_only_where_it_can_help() -> None:
     assert not table(*ARTICLE).decide(ask("weekly report")).wants_classifier
 
 
+def test_a_description_teaches_a_route_without_rules_and_is_a_remark_beside_one() -> None:
+    about = "what the weather will be"
+    found = table(
+        route("rest", ".*", priority=-9),
+        route("weather", description=about),
+        route("news", "news", description=about),
+        route("large", when=When(model=("large",)), description=about),
+        route("picked", script="scripts/pick.py", description=about),
+        route("named", description=" "),
+    )
+    assert [r.name for r in found.semantic_routes] == ["weather"]
+    assert found.decide(ask("is it cold outside")).wants_classifier
+
+
 def settled(verdict: Verdict | None, text: str = "weekly report", **fields: Any) -> Any:
     found = table(*SEMANTIC)
     request = ask(text, **fields)

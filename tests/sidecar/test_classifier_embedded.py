@@ -8,7 +8,9 @@ import time
 import pytest
 
 from sidecar.classifier_tables import CHINESE, ENGLISH, fetched_models, table_of
+from turnout_rules.model import Route, Upstream
 from turnout_rules.settings import Classifier as ClassifierSettings
+from turnout_rules.table import build_table
 from turnout_sidecar.classifiers.embedded import EmbeddedClassifier, build_embedded
 from turnout_sidecar.classifiers.store import Lesson, heads_folder, path_for
 from turnout_sidecar.teaching_lint import contradictions, misplaced
@@ -202,6 +204,23 @@ async def test_synonyms_among_the_examples_do_not_lower_a_route_s_confidence(
     after = await classifier.classify(asked)
     assert before.route == after.route == "weather"
     assert after.probability >= before.probability - 0.02
+
+
+async def test_a_route_is_taught_by_its_description_alone(classifier: EmbeddedClassifier) -> None:
+    said = {
+        "translation": "translating text between languages",
+        "cooking": "recipes and how to cook a meal",
+        "weather": "the weather and whether it will rain",
+    }
+    routes = [
+        Route(name=name, targets=((f"api/{name}", 1),), description=about, order=order)
+        for order, (name, about) in enumerate(said.items())
+    ]
+    upstream = Upstream(name="api", base_url="http://127.0.0.1:9/v1")
+    await classifier.prepare(build_table(routes, {"api": upstream}, version="v1"))
+    for name in said:
+        verdicts = [await classifier.classify(text) for text in ENGLISH[name]]
+        assert sum(v.route == name for v in verdicts) >= 4, verdicts
 
 
 async def test_one_example_a_route_is_enough_to_find_texts_like_it(

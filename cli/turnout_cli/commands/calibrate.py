@@ -71,7 +71,7 @@ def _share(said: str, targets: dict[str, list[str]]) -> tuple[str, float]:
     target, _, percent = said.rpartition("=")
     if target not in targets:
         there = ", ".join(targets) or "none"
-        raise ValueError(f"no route with examples goes to {target!r} (there are: {there})")
+        raise ValueError(f"no semantic route goes to {target!r} (there are: {there})")
     try:
         share = float(percent.removesuffix("%")) / 100
     except ValueError as error:

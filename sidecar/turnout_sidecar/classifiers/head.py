@@ -100,7 +100,9 @@ class Head:
     ) -> Verdict:
         """The verdict; `own` (routes') thresholds go before `threshold`, it before the derived."""
         if not self.routes:
-            return Verdict(route=None, out_of_scope=1.0, reason="no route has examples")
+            return Verdict(
+                route=None, out_of_scope=1.0, reason="no route has examples or a description"
+            )
         fitted, row = self.kernel(text, reading.vector)
         weights = self._weights[fitted is self.full]
         scores = _times(weights, row).astype(np.float64)

@@ -63,7 +63,7 @@ class RemoteClassifier(ABC):
         self._is_closed = False
 
     async def prepare(self, table: Table) -> None:
-        """Take the routes with examples as options, all but the default route."""
+        """Take the semantic routes as options, all but the default route."""
         default = table.default.name if table.default is not None else None
         self._routes = tuple(r for r in table.semantic_routes if r.name != default)
         names = "\n".join(f"{r.name}\t{_meaning(r)}" for r in self._routes)
@@ -75,8 +75,10 @@ class RemoteClassifier(ABC):
         text = cut(text, self._settings.max_text_chars)
         if self._is_closed:
             return Verdict(route=None, reason="the classifier is closed")
-        if not self._routes or not text.strip():
-            return Verdict(route=None, reason="no route has examples" if text else "no text")
+        if not self._routes:
+            return Verdict(route=None, reason="no route has examples or a description")
+        if not text.strip():
+            return Verdict(route=None, reason="no text to classify")
         key = self._cache.key(text, self._version)
         verdict = self._cache.get(key)
         if verdict is None:

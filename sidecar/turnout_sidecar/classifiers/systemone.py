@@ -27,8 +27,8 @@ class SystemOneClassifier(RemoteClassifier):
         if len(self._routes) > MAX_ROUTES:
             count, self._routes = len(self._routes), ()
             raise ClassifierError(
-                f"systemone weighs {MAX_ROUTES} routes at most, {count} have examples: "
-                "use `kind: embedded`, or give examples to fewer routes"
+                f"systemone weighs {MAX_ROUTES} routes at most, {count} have examples or a "
+                "description: use `kind: embedded`, or teach fewer routes"
             )
 
     async def _ask(self, text: str) -> Asked:
