@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import io
 import sys
 from typing import Protocol, cast
 
@@ -49,6 +50,10 @@ def _load(name: str) -> _Command:
 
 def main(argv: list[str] | None = None) -> int:
     """Run one subcommand; returns the exit status (2: wrong usage, 1: it failed)."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            # A terminal that cannot show a character is no reason to fail.
+            stream.reconfigure(errors="backslashreplace")
     arguments = sys.argv[1:] if argv is None else argv
     parser = argparse.ArgumentParser(
         prog="turnout", description="A router for LLM requests that slips under your tools."

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import msgspec
 
+from turnout_rules.contents import read_limited
 from turnout_rules.document import Document
 from turnout_rules.folders import config_folder
 from turnout_rules.lint import lint
@@ -68,7 +69,7 @@ class Folder:
     draft_settings: SettingsDraft = field(default_factory=SettingsDraft)
     has_upstreams: bool = False
     is_whole: bool = True
-    """False: a file cannot be parsed, so what the files say about each other is not known."""
+    """False: a file cannot be read or parsed, so what they say about each other is not known."""
 
     @property
     def routes(self) -> tuple[Route, ...]:
@@ -144,9 +145,10 @@ def read_folder(folder: Path) -> Folder:
     contents = []
     for path in rule_files(folder):
         try:
-            data = path.read_bytes()
+            data = read_limited(path)
         except OSError as error:
-            read.problems.append(_unreadable(folder, path, error))
+            read.problems.append(_unreadable(path, error))
+            read.is_whole = False
             continue
         digest.update(f"{path.name}\0{len(data)}\0".encode() + data)
         contents.append((path, data))
@@ -168,7 +170,7 @@ def read_folder(folder: Path) -> Folder:
     return read
 
 
-def _unreadable(folder: Path, path: Path, error: OSError) -> Problem:
+def _unreadable(path: Path, error: OSError) -> Problem:
     message = f"cannot be read: {error.strerror or error}"
     return Problem(str(path), 0, 0, "error", "unreadable-file", message)
 
@@ -267,7 +269,7 @@ def _load_scripts(read: Folder, digest: hashlib._Hash) -> None:
         script = load_script(read.path, name, place, read.problems, budget)
         if script is not None:
             read.scripts[name] = script
-            digest.update(f"{name}\0".encode() + (read.path / name).read_bytes())
+            digest.update(f"{name}\0".encode() + read_limited(read.path / name))
 
 
 def _check_probes(read: Folder) -> None:

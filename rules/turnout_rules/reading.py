@@ -114,7 +114,7 @@ def _read_fields(body: bytes) -> Fields:
     except RecursionError as error:
         raise Unreadable("body is nested too deeply") from error
     except msgspec.DecodeError as error:
-        raise Unreadable(_why_not_json(body, str(error))) from error
+        raise Unreadable(why_not_json(body, str(error))) from error
 
 
 def _check_utf8(body: bytes) -> None:
@@ -132,10 +132,12 @@ def _check_utf8(body: bytes) -> None:
     decoder.decode(b"", final=True)
 
 
-def _why_not_json(body: bytes, message: str) -> str:
+def why_not_json(body: bytes, message: str) -> str:
+    """What is wrong with a body that msgspec refuses with `message`, in a person's words."""
     if body.startswith(b"\xef\xbb\xbf"):
         return "body begins with a byte order mark"
-    if "surrogate" in message or "hex escape" in message:
+    is_half = "truncated" in message and b"\\u" in body and body.rstrip().endswith((b"}", b"]"))
+    if is_half or "surrogate" in message or "hex escape" in message:
         return "body holds half a surrogate pair"
     if body.strip(b" \t\r\n")[:1] not in (b"{", b"["):
         return "body is not JSON"

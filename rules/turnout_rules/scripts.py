@@ -25,6 +25,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from turnout_rules.contents import read_limited
 from turnout_rules.model import Place
 from turnout_rules.problems import Problem
 
@@ -283,7 +284,7 @@ def load_script(
 
     label = str(folder / name)
     try:
-        source = Path(label).read_bytes()
+        source = read_limited(Path(label))
     except OSError as error:
         why = error.strerror or "unreadable"
         failed("missing-script", f"script `{name}`: {why}", "create it or fix the path")

@@ -6,9 +6,7 @@ be edited line by line is reported, never rewritten.
 
 from __future__ import annotations
 
-import os
 import re
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -16,8 +14,9 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from turnout_rules.contents import written_aside
 from turnout_rules.model import Route
-from turnout_sidecar.evaluation import Judged
+from turnout_sidecar.evaluation import Judged, RowsError
 
 MIN_ROWS = 8
 _THRESHOLD = re.compile(r"^(\s*(?:-\s+)?threshold:\s*)([^\s#]+)(.*)$")
@@ -58,13 +57,19 @@ def fit_thresholds(judged: Sequence[Judged]) -> list[Fit]:
 
 
 def fit_shares(
-    judged: Sequence[Judged], wanted: Mapping[str, float], targets: Mapping[str, Sequence[str]]
+    judged: Sequence[Judged],
+    wanted: Mapping[str, float],
+    targets: Mapping[str, Sequence[str]],
+    before: Mapping[str, float],
 ) -> list[Fit]:
     """Thresholds by which each target of `wanted` takes its share of all rows.
 
-    `targets` names each target's routes; all routes of a target get the same threshold. A share
-    above what the classifier would ever give a target lowers its thresholds to take all of that.
+    `targets` names each target's routes; all routes of a target get the same threshold. `before`
+    has each route's threshold in force. A share above what the classifier would ever give a target
+    lowers its thresholds to take all of that. Raises `RowsError` for fewer than `MIN_ROWS` rows.
     """
+    if len(judged) < MIN_ROWS:
+        raise RowsError(f"{len(judged)} texts say nothing about shares: give {MIN_ROWS} or more")
     fits = []
     for target, share in wanted.items():
         routes = set(targets[target])
@@ -80,7 +85,7 @@ def fit_shares(
                 Fit(
                     route=name,
                     threshold=whole.threshold,
-                    before=own[0].verdict.threshold if own else 0.0,
+                    before=before[name],
                     rows=len(own),
                     taken=len(kept),
                     right=sum(j.row.route == name for j in kept),
@@ -170,22 +175,16 @@ def write_thresholds(
             )
         else:
             texts[path] = changed
-    for path, text in texts.items():
-        _replace(path.resolve(), text)
     try:
+        _write(texts)
         check()
     except Exception:
-        for path, text in before.items():
-            _replace(path.resolve(), text)
+        _write(before)
         raise
     return refused
 
 
-def _replace(path: Path, text: str) -> None:
-    """Whole or not at all, with the file's mode."""
-    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".part")
-    with os.fdopen(descriptor, "w", encoding="utf-8", newline="") as file:
-        file.write(text)
-    aside = Path(name)
-    aside.chmod(path.stat().st_mode & 0o777)
-    aside.replace(path)
+def _write(texts: Mapping[Path, str]) -> None:
+    for path, text in texts.items():
+        with written_aside(path.resolve()) as file:
+            file.write(text.encode())

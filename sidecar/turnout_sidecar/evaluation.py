@@ -87,10 +87,13 @@ class Figures(msgspec.Struct, frozen=True):
     confusions: tuple[Confusion, ...]
 
 
-def read_rows(path: Path, table: Table) -> list[Row]:
-    """The labelled texts of a JSONL file. Raises `RowsError` for what cannot be used."""
+def read_rows(path: Path, table: Table, *, needs_route: bool = True) -> list[Row]:
+    """The labelled texts of a JSONL file. Raises `RowsError` for what cannot be used.
+
+    Without `needs_route` a line may hold a text alone.
+    """
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = path.read_text(encoding="utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise RowsError(f"{path}: {error}") from error
     default = table.default.name if table.default is not None else None
@@ -99,7 +102,7 @@ def read_rows(path: Path, table: Table) -> list[Row]:
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
-        text, name = _fields(path, number, line)
+        text, name = _fields(path, number, line, needs_route)
         if name in known and name != default:
             rows.append(Row(text, name))
         elif name == default or name in OUTSIDE_NAMES:
@@ -107,7 +110,7 @@ def read_rows(path: Path, table: Table) -> list[Row]:
         else:
             there = ", ".join(sorted(known)) or "none"
             raise RowsError(
-                f"{path}:{number}: no route with examples is called {name!r} (there are: {there}; "
+                f"{path}:{number}: no semantic route is called {name!r} (there are: {there}; "
                 f"out of scope is {default or 'oos'!r})"
             )
     if not rows:
@@ -115,17 +118,20 @@ def read_rows(path: Path, table: Table) -> list[Row]:
     return rows
 
 
-def _fields(path: Path, number: int, line: str) -> tuple[str, str]:
+def _fields(path: Path, number: int, line: str, needs_route: bool) -> tuple[str, str]:
     try:
         row = json.loads(line)
     except (ValueError, RecursionError) as error:
         raise RowsError(f"{path}:{number}: not JSON ({error})") from error
     if not isinstance(row, dict) or not isinstance(row.get("text"), str):
         raise RowsError(f"{path}:{number}: a line must be an object with `text` and `route`")
+    if needs_route and "route" not in row:
+        raise RowsError(f"{path}:{number}: `route` is missing (null: the text fits no route)")
     name = row.get("route")
     if name is not None and not isinstance(name, str):
         raise RowsError(f"{path}:{number}: `route` must be a name")
-    return row["text"], name or ""
+    # Half a surrogate pair can be neither encoded nor printed.
+    return row["text"].encode("utf-8", "replace").decode(), name or ""
 
 
 async def judge_rows(

@@ -12,7 +12,7 @@ import msgspec
 from aiohttp import web
 
 from turnout_rules.decision import Decision
-from turnout_rules.reading import Unreadable
+from turnout_rules.reading import Unreadable, why_not_json
 from turnout_rules.request import Request
 from turnout_sidecar.backend_api import backend_rows
 from turnout_sidecar.gateway import plain_error
@@ -54,7 +54,12 @@ class RouteApi:
                 raise ValueError('"only" may be "semantic"')
             request = _asked(question, snapshot, http.remote or "")
         except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-            return plain_error(400, "bad_question", f'send {{"text": …}}: {error}')
+            why = str(error)
+            if isinstance(error, msgspec.DecodeError) and not isinstance(
+                error, msgspec.ValidationError
+            ):
+                why = why_not_json(body, why)
+            return plain_error(400, "bad_question", f'send {{"text": …}}: {why}')
         except Unreadable as error:
             return plain_error(400, "unreadable_request", f"the body cannot be read: {error}")
         if question.only == "semantic":
@@ -70,18 +75,14 @@ class RouteApi:
         """
         service = self._service
         current = service.live.current
-        classifier: dict[str, Any] = {"state": "off", "reason": service.decider.classifier_problem}
-        if service.decider.classifier is not None:
-            classifier = {"state": "ready", **service.decider.classifier.describe()}
-        elif not service.classifier_settled.is_set():
-            classifier["state"] = "starting"
+        classifier, is_missed = _classifier_row(service)
         rules = {
             "version": current.table.version,
             "routes": len(current.table.routes),
             "warnings": len(current.rules.warnings),
             "problem": service.live.problem,
         }
-        is_well = not service.live.problem and not service.is_classifier_broken
+        is_well = not service.live.problem and not is_missed
         row = {
             "status": "stopping" if service.is_closing else "ok" if is_well else "degraded",
             "table": rules,
@@ -146,6 +147,21 @@ def _asked(question: Question, snapshot: Snapshot, peer: str) -> Request:
         body=body,
         client=peer,
     )
+
+
+def _classifier_row(service: Service) -> tuple[dict[str, Any], bool]:
+    """What `/healthz` says of the classifier, and whether routes wait for it in vain."""
+    problem = service.decider.classifier_problem
+    current = service.live.current
+    row: dict[str, Any] = {"state": "off", "reason": problem}
+    if service.decider.classifier is not None:
+        row = {"state": "ready", **service.decider.classifier.describe()}
+        if problem:
+            row["reason"] = problem
+    elif not service.classifier_settled.is_set():
+        return {**row, "state": "starting"}, False
+    is_wanted = bool(current.table.semantic_routes) and current.settings.classifier.kind != "off"
+    return row, is_wanted and bool(problem)
 
 
 def _decision_row(decision: Decision, request: Request, snapshot: Snapshot) -> dict[str, Any]:

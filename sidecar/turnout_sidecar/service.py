@@ -28,9 +28,12 @@ from turnout_sidecar.machine import MachineProbe
 from turnout_sidecar.metrics import Metrics
 
 if TYPE_CHECKING:
+    from turnout_rules.settings import Settings
     from turnout_sidecar.classifiers.base import Classifier
 
 log = logging.getLogger(__name__)
+CLASSIFIER_RETRY_S = 60.0
+"""A classifier that cannot work may be able to later: models are fetched, disks emptied."""
 
 
 class Service:
@@ -63,7 +66,6 @@ class Service:
         )
         self.classifier_settled = asyncio.Event()
         """Set once the classifier is ready, off or known not to work."""
-        self.is_classifier_broken = False
         self.is_closing = False
         self._classifier: Classifier | None = None
         # Set by a reload, awaited by the classifier's task, so that quick edits train once.
@@ -133,26 +135,28 @@ class Service:
             self.decider.classifier_problem = "switched off in the settings"
             self.classifier_settled.set()
             return
+        self.decider.classifier_problem = "starting"
+        while True:
+            self._has_new_table.clear()
+            problem = await self._teach_classifier(settings)
+            if problem and problem != self.decider.classifier_problem:
+                state = "off" if self.decider.classifier is None else "still taught by older rules"
+                log.warning("the classifier is %s: %s", state, problem)
+            self.decider.classifier_problem = problem
+            self.classifier_settled.set()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(CLASSIFIER_RETRY_S if problem else None):
+                    await self._has_new_table.wait()
+
+    async def _teach_classifier(self, settings: Settings) -> str:
+        """Make the classifier if there is none, and train it; why it failed, else nothing."""
         try:
             from turnout_sidecar.classifiers import build_classifier
 
-            self.decider.classifier_problem = "starting"
-            classifier = await asyncio.to_thread(build_classifier, settings)
-            self._classifier = classifier
-            await classifier.prepare(self.live.current.table)
+            if self._classifier is None:
+                self._classifier = await asyncio.to_thread(build_classifier, settings)
+            await self._classifier.prepare(self.live.current.table)
         except Exception as error:
-            self.decider.classifier_problem = f"{type(error).__name__}: {error}"
-            log.warning("the classifier is off: %s", self.decider.classifier_problem)
-            self.classifier_settled.set()
-            return
-        self.decider.classifier = classifier
-        self.classifier_settled.set()
-        while True:
-            await self._has_new_table.wait()
-            self._has_new_table.clear()
-            try:
-                await classifier.prepare(self.live.current.table)
-                self.is_classifier_broken = False
-            except Exception:
-                self.is_classifier_broken = True
-                log.exception("training for the new rules failed; the old head stays")
+            return str(error) or type(error).__name__
+        self.decider.classifier = self._classifier
+        return ""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -110,3 +112,44 @@ def test_models_list_says_what_is_missing(
         "sentence-encoder": "missing",
     }
     assert main(["models", "pull", "gpt-7"]) == 2
+
+
+@pytest.mark.parametrize("line", ['{"text": "hi"}', '{"text": "hi", "route": 3}', '["hi"]'])
+def test_a_labelled_line_without_its_label_is_named(
+    line: str, rules: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "rows.jsonl"
+    file.write_text(f'{{"text": "a", "route": null}}\n{line}\n')
+    assert main(["eval", str(file), "--rules", str(rules)]) == 1
+    assert f"{file}:2: " in capsys.readouterr().err
+
+
+@pytest.mark.local
+@pytest.mark.usefixtures("fetched_models")
+def test_eval_survives_byte_order_marks_half_surrogates_and_missing_folders(
+    rules: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "rows.jsonl"
+    file.write_bytes(b'\xef\xbb\xbf{"text": "bake \\ud800 bread", "route": "weather"}\n')
+    page = tmp_path / "none" / "report.html"
+    assert main(["eval", str(file), "--rules", str(rules)]) == 0
+    assert "bake ? bread" in capsys.readouterr().out
+    assert main(["eval", str(file), "--rules", str(rules), "--html", str(page)]) == 1
+    assert "cannot be written: No such file" in capsys.readouterr().err
+
+
+@pytest.mark.local
+@pytest.mark.usefixtures("fetched_models")
+def test_calibrate_in_a_folder_that_takes_no_files_says_so_and_leaves_none(
+    rules: Path, rows: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_args: object, **_kwargs: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", str(rules))
+
+    before = (rules / "routes.yaml").read_bytes()
+    monkeypatch.setattr(tempfile, "mkstemp", full)
+    share = ["--share", "api/code=20"]
+    assert main(["calibrate", str(rows), "--rules", str(rules), *share]) == 1
+    assert "nothing written" in capsys.readouterr().err
+    assert (rules / "routes.yaml").read_bytes() == before
+    assert [p.name for p in rules.iterdir()] == ["routes.yaml"]

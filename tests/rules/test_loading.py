@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import random
+import stat
 import time
 from pathlib import Path
 
@@ -11,6 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from language_folders import UPSTREAMS, codes, read_routes_text, write_folder
+from turnout_rules import contents
 from turnout_rules.loading import find_rules_folder, load_rules, read_folder
 from turnout_rules.problems import RulesError
 from turnout_rules.request import Request
@@ -115,6 +118,37 @@ def test_an_unreadable_file_is_a_problem_and_the_others_are_read(tmp_path: Path)
     (folder / "y.yaml").symlink_to(folder / "gone")
     assert codes(read_folder(folder)).count("unreadable-file") == 2
     assert "bad-value" in codes(read_folder(folder))
+
+
+def test_pipes_devices_and_huge_files_are_refused_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = write_folder(tmp_path, routes="routes:\n- {name: a, match: [x], target: up/m}\n")
+    os.mkfifo(folder / "pipe.yaml")
+    (folder / "zero.yaml").symlink_to("/dev/zero")
+    monkeypatch.setattr(contents, "MAX_RULE_FILE_BYTES", 1024)
+    (folder / "huge.yaml").write_text("#" * 1025)
+    found = read_folder(folder).problems
+    assert {(Path(p.file).name, p.message) for p in found} == {
+        ("pipe.yaml", "cannot be read: it is no regular file"),
+        ("zero.yaml", "cannot be read: it is no regular file"),
+        ("huge.yaml", "cannot be read: it is larger than 1024 bytes"),
+    }, "and what the files say about each other is not guessed at"
+
+
+def test_what_is_written_aside_is_there_whole_or_not_at_all(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    with contents.written_aside(path) as file:
+        file.write(b"one")
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    path.chmod(0o640)
+    with pytest.raises(ZeroDivisionError), contents.written_aside(path) as file:
+        file.write(b"tw")
+        raise ZeroDivisionError
+    with contents.written_aside(path) as file:
+        file.write(b"three")
+    assert (path.read_bytes(), stat.S_IMODE(path.stat().st_mode)) == (b"three", 0o640)
+    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_the_version_tells_contents_apart(tmp_path: Path) -> None:

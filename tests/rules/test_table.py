@@ -396,7 +396,6 @@ def test_a_description_teaches_a_route_without_rules_and_is_a_remark_beside_one(
         route("weather", description=about),
         route("news", "news", description=about),
         route("large", when=When(model=("large",)), description=about),
-        route("picked", script="scripts/pick.py", description=about),
         route("named", description=" "),
     )
     assert [r.name for r in found.semantic_routes] == ["weather"]

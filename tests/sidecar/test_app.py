@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+import msgspec
 import pytest
 from aiohttp import web
 
@@ -22,12 +23,15 @@ from sidecar_kit import (
     Sidecar,
     answering,
     chunk,
+    eventually,
     provider,
     sidecar,
     sidecar_process,
     write_rules,
 )
-from turnout_sidecar import classifiers
+from turnout_rules.settings import Classifier as ClassifierSettings
+from turnout_rules.settings import Settings
+from turnout_sidecar import classifiers, service
 from turnout_sidecar.app import build_app
 from turnout_sidecar.guarding import ListenRefused, check_listener, is_loopback
 from turnout_sidecar.listening import CannotListen, open_socket, socket_path
@@ -344,17 +348,34 @@ async def test_a_broken_classifier_is_reported_and_the_sidecar_serves(
     settings = "classifier: {kind: embedded}\n"
     (rules / "turnout.yaml").write_text(settings)
 
-    def refuse(settings: object) -> None:
-        raise ModuleNotFoundError("No module named 'onnxruntime'")
+    fine = classifiers.build_classifier
+    is_here = False
 
-    monkeypatch.setattr(classifiers, "build_classifier", refuse)
+    def build(settings: Settings) -> classifiers.Classifier:
+        if not is_here:
+            raise ModuleNotFoundError("No module named 'onnxruntime'")
+        return fine(msgspec.structs.replace(settings, classifier=ClassifierSettings(kind="off")))
+
+    monkeypatch.setattr(classifiers, "build_classifier", build)
+    monkeypatch.setattr(service, "CLASSIFIER_RETRY_S", 0.05)
     async with sidecar(rules) as it:
         async with asyncio.timeout(5):
             await it.service.classifier_settled.wait()
         health = json.loads((await get(it.url + "/healthz"))[1])
         assert health["classifier"]["state"] == "off"
         assert "onnxruntime" in health["classifier"]["reason"]
+        assert health["status"] == "ok", "no route waits for it"
         assert (await ask_route(it, {"text": "hi"}))[1]["route"] == "fallback"
+        taught = ROUTES.replace(
+            "routes:\n", "routes:\n  - {name: taught, examples: [hi], target: one/m}\n"
+        )
+        (rules / "routes.yaml").write_text(taught)
+        await eventually(lambda: bool(it.service.live.current.table.semantic_routes))
+        assert json.loads((await get(it.url + "/healthz"))[1])["status"] == "degraded"
+        is_here = True
+        await eventually(lambda: it.service.decider.classifier is not None)
+        health = json.loads((await get(it.url + "/healthz"))[1])
+        assert (health["status"], health["classifier"]["state"]) == ("ok", "ready")
 
 
 async def test_the_openapi_description_names_every_path_of_the_router(it: Sidecar) -> None:

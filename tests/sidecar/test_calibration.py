@@ -15,7 +15,7 @@ from turnout_sidecar.calibration import (
     with_threshold,
     write_thresholds,
 )
-from turnout_sidecar.evaluation import Judged, Row
+from turnout_sidecar.evaluation import Judged, Row, RowsError
 
 RULES = """\
 # a comment
@@ -51,8 +51,16 @@ def test_a_handful_of_rows_fits_nothing() -> None:
 
 def test_a_target_takes_the_share_that_was_asked_for() -> None:
     rows = [judged(None, "code", i / 100) for i in range(100)]
-    (fit,) = fit_shares(rows, {"api/code": 0.2}, {"api/code": ["code"]})
-    assert fit.taken == 20
+    fits = fit_shares(
+        rows, {"api/code": 0.2}, {"api/code": ["code", "bugs"]}, {"code": 0.5, "bugs": 0.7}
+    )
+    assert [(f.route, f.taken, f.before) for f in fits] == [("bugs", 0, 0.7), ("code", 20, 0.5)]
+
+
+def test_a_handful_of_texts_fits_no_share() -> None:
+    rows = [judged(None, "code", 0.5)] * 7
+    with pytest.raises(RowsError, match="7 texts"):
+        fit_shares(rows, {"api/code": 0.2}, {"api/code": ["code"]}, {"code": 0.5})
 
 
 def test_writing_changes_one_line_and_keeps_every_comment() -> None:

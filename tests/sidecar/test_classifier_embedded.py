@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -11,10 +13,22 @@ from sidecar.classifier_tables import CHINESE, ENGLISH, fetched_models, table_of
 from turnout_rules.model import Route, Upstream
 from turnout_rules.settings import Classifier as ClassifierSettings
 from turnout_rules.table import build_table
+from turnout_sidecar import model_store
+from turnout_sidecar.classifiers.base import ClassifierError
 from turnout_sidecar.classifiers.embedded import EmbeddedClassifier, build_embedded
 from turnout_sidecar.classifiers.store import Lesson, heads_folder, path_for
 from turnout_sidecar.teaching_lint import contradictions, misplaced
 
+ORPHANING = """
+import os, signal, subprocess, sys, time
+command = [sys.executable, "-m", sys.argv[1], sys.argv[2], str(os.getpid())]
+child = subprocess.Popen(command, stdin=subprocess.PIPE)
+print(child.pid, flush=True)
+while "msgspec" not in open(f"/proc/{child.pid}/maps").read():
+    time.sleep(0.01)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+"""Starts a training child that waits for its lesson, and is killed."""
 pytestmark = [pytest.mark.local, pytest.mark.usefixtures("fetched_models")]
 __all__ = ["fetched_models"]
 
@@ -149,10 +163,45 @@ async def test_a_trained_head_is_found_again_and_a_broken_file_is_replaced(
     assert len(list(heads_folder().glob("*.npz"))) == 1
     other = build_embedded(ClassifierSettings())
     path = path_for(Lesson.of(table, 500))
-    path.write_bytes(b"not a head")
-    await other.prepare(table)
-    assert (await other.classify("how do I bake a cake")).route == "cooking"
+    whole = path.read_bytes()
+    for broken in (b"not a head", b"", whole[:1000], whole[:-1000]):
+        path.write_bytes(broken)
+        await other.prepare(table_of(CHINESE))
+        await other.prepare(table)
+        assert (await other.classify("how do I bake a cake")).route == "cooking"
     await other.close()
+
+
+async def test_a_head_that_cannot_be_written_leaves_no_part_of_itself(
+    classifier: EmbeddedClassifier,
+) -> None:
+    table = table_of(ENGLISH)
+    path_for(Lesson.of(table, 500)).mkdir(parents=True)
+    with pytest.raises(ClassifierError, match="directory"):
+        await classifier.prepare(table)
+    assert [p.suffix for p in heads_folder().iterdir()] == [".npz"]
+
+
+async def test_the_child_that_trains_ends_with_its_parent(fetched_models: None) -> None:
+    path = model_store.path_of("sentence-encoder")
+    trainer = "turnout_sidecar.classifiers.training"
+    parent = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", ORPHANING, trainer, str(path)), stdout=asyncio.subprocess.PIPE
+    )
+    assert parent.stdout is not None
+    child = int(await parent.stdout.readline())
+    async with asyncio.timeout(10):
+        await parent.wait()
+        while _is_alive(child):
+            await asyncio.sleep(0.02)
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+    except OSError:
+        return False
+    return state != "Z"
 
 
 async def test_examples_in_the_wrong_route_are_pointed_out(classifier: EmbeddedClassifier) -> None:

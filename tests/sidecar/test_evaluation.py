@@ -79,7 +79,7 @@ def test_the_default_route_s_name_means_out_of_scope(tmp_path: Path) -> None:
         ("[1]", ":1: a line must be"),
         ('{"route": "code"}', ":1: a line must be"),
         ('{"text": "a", "route": 3}', ":1: `route` must be"),
-        ('{"text": "a", "route": "poetry"}', "no route with examples is called 'poetry'"),
+        ('{"text": "a", "route": "poetry"}', "no semantic route is called 'poetry'"),
         ("", "has no rows"),
     ],
 )

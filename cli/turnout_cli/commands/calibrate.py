@@ -44,16 +44,20 @@ def run(args: argparse.Namespace) -> int:
         print(f"turnout: {error}", file=sys.stderr)
         return 2
     try:
-        judged = asyncio.run(_judged(rules, args.file))
+        judged, before = asyncio.run(_judged(rules, args.file, needs_route=not wanted))
+        fits = fit_shares(judged, wanted, targets, before) if wanted else fit_thresholds(judged)
     except (RowsError, ClassifierError) as error:
         print(f"turnout: {error}", file=sys.stderr)
         return 1
-    fits = fit_shares(judged, wanted, targets) if wanted else fit_thresholds(judged)
     _print(fits)
     if args.dry_run or not fits:
         return 0
     folder = find_rules_folder(args.rules)
-    refused = write_thresholds(rules.table.routes, fits, lambda: load_rules(folder))
+    try:
+        refused = write_thresholds(rules.table.routes, fits, lambda: load_rules(folder))
+    except OSError as error:
+        print(f"turnout: nothing written: {error.filename}: {error.strerror}", file=sys.stderr)
+        return 1
     for line in refused:
         print(f"turnout: {line}", file=sys.stderr)
     return int(bool(refused))
@@ -81,15 +85,22 @@ def _share(said: str, targets: dict[str, list[str]]) -> tuple[str, float]:
     return target, share
 
 
-async def _judged(rules: Rules, path: Path) -> list[Judged]:
+async def _judged(
+    rules: Rules, path: Path, *, needs_route: bool
+) -> tuple[list[Judged], dict[str, float]]:
+    """The judged rows, and each route's threshold in force."""
     from turnout_cli.teaching import ready_classifier, working
     from turnout_sidecar.evaluation import judge_rows, read_rows
 
-    rows = read_rows(path, rules.table)
-    classifier, _ = await ready_classifier(rules)
+    rows = read_rows(path, rules.table, needs_route=needs_route)
+    classifier, general = await ready_classifier(rules)
+    before = {
+        route.name: general if route.threshold is None else route.threshold
+        for route in rules.table.semantic_routes
+    }
     try:
         with working("judging", len(rows)) as advance:
-            return await judge_rows(rows, classifier, advance)
+            return await judge_rows(rows, classifier, advance), before
     finally:
         await classifier.close()
 

@@ -38,7 +38,12 @@ def run(args: argparse.Namespace) -> int:
     if args.html is not None:
         from turnout_sidecar.evaluation_page import page
 
-        args.html.write_text(page(f"Evaluation of {args.file.name}", found, judged, default))
+        report = page(f"Evaluation of {args.file.name}", found, judged, default)
+        try:
+            args.html.write_text(report, encoding="utf-8", errors="replace")
+        except OSError as error:
+            print(f"turnout: {args.html} cannot be written: {error.strerror}", file=sys.stderr)
+            return 1
         print(f"report: {args.html}", file=sys.stderr)
     if args.json:
         import msgspec

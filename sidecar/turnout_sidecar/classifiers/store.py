@@ -7,8 +7,7 @@ nearest ones can be shown. Never executes what it reads.
 from __future__ import annotations
 
 import json
-import os
-import tempfile
+import zipfile
 from collections.abc import Sequence
 from hashlib import blake2b
 from pathlib import Path
@@ -16,6 +15,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
+from turnout_rules.contents import written_aside
 from turnout_rules.folders import cache_folder
 from turnout_rules.table import Table
 from turnout_sidecar.classifiers.head import Head
@@ -82,8 +82,7 @@ def save(path: Path, lesson: Lesson, examples: Examples, trained: Trained) -> No
         "fitted": [_facts(trained.full), _facts(trained.semantic)],
     }
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    descriptor, name = tempfile.mkstemp(dir=path.parent, suffix=".part")
-    with os.fdopen(descriptor, "wb") as file:
+    with written_aside(path) as file:
         np.savez(
             file,
             facts=np.frombuffer(json.dumps(facts, ensure_ascii=False).encode(), np.uint8),
@@ -98,12 +97,18 @@ def save(path: Path, lesson: Lesson, examples: Examples, trained: Trained) -> No
             semantic=trained.semantic.coefficients,
             seen=trained.seen,
         )
-    Path(name).replace(path)
     _prune(path.parent)
 
 
 def load(path: Path) -> Head:
-    """The head in `path`; raises OSError, ValueError or KeyError for a file that is none."""
+    """The head in `path`; raises OSError, or ValueError for a file that holds none."""
+    try:
+        return _read(path)
+    except (zipfile.BadZipFile, EOFError, KeyError, msgspec.ValidationError) as error:
+        raise ValueError(f"{type(error).__name__}: {error}") from error
+
+
+def _read(path: Path) -> Head:
     with np.load(path, allow_pickle=False) as data:
         facts = json.loads(bytes(data["facts"]))
         if facts["format"] != FORMAT:

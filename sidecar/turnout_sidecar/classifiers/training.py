@@ -17,6 +17,7 @@ import msgspec
 
 from turnout_sidecar.classifiers.base import ClassifierError
 from turnout_sidecar.classifiers.store import Lesson, path_for
+from turnout_sidecar.runners.exec_engine import die_with_parent
 
 Progress = Callable[[int, int], None]
 """Called with (examples encoded, examples in all)."""
@@ -28,7 +29,8 @@ async def train_apart(lesson: Lesson, encoder: Path, progress: Progress | None =
     """Train `lesson` in a child process and give the head's file. Raises `ClassifierError`."""
     single = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "turnout_sidecar.classifiers.training", str(encoder)),
+        *(sys.executable, "-m", "turnout_sidecar.classifiers.training"),
+        *(str(encoder), str(os.getpid())),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
@@ -108,7 +110,8 @@ def train_here(lesson: Lesson, encoder_path: Path, progress: Progress | None = N
 
 
 def main() -> None:
-    """The child's side."""
+    """The child's side: `ENCODER PARENT`."""
+    die_with_parent(int(sys.argv[2]))
     with contextlib.suppress(OSError):
         os.nice(NICENESS)
     lesson = msgspec.json.decode(sys.stdin.buffer.read(), type=Lesson)
