@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -89,29 +88,6 @@ async def test_the_same_text_again_is_a_look_up_until_the_table_changes(
     await classifier.prepare(table_of(ENGLISH, version="v2"))
     await classifier.classify("will it rain tomorrow")
     assert classifier.describe()["cache_hits"] == 1
-
-
-async def test_the_event_loop_is_not_blocked_by_a_huge_text(
-    classifier: EmbeddedClassifier,
-) -> None:
-    await classifier.prepare(table_of(ENGLISH))
-    await classifier.classify("warm up")
-    gaps: list[float] = []
-
-    async def watch() -> None:
-        last = time.perf_counter()
-        while True:
-            await asyncio.sleep(0)
-            now = time.perf_counter()
-            gaps.append(now - last)
-            last = now
-
-    watcher = asyncio.create_task(watch())
-    for i in range(10):
-        await classifier.classify(f"{i} 请把这段话翻译成英文。" + "长" * 64_000)
-    watcher.cancel()
-    # A busy machine takes the processor away now and then, so the worst gaps are not judged.
-    assert sorted(gaps)[int(len(gaps) * 0.999)] < 0.005
 
 
 async def test_fifty_at_once_are_served_in_the_order_they_came(

@@ -6,9 +6,14 @@ neither numpy nor a model.
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from turnout_rules.settings import Settings
 from turnout_sidecar.classifiers.base import Classifier, ClassifierError
 
+BLAS_THREADS = "OPENBLAS_NUM_THREADS"
 __all__ = ["Classifier", "ClassifierError", "build_classifier"]
 
 
@@ -16,7 +21,8 @@ def build_classifier(settings: Settings) -> Classifier:
     """The classifier that `settings` name. May block for a second; raises `ClassifierError`."""
     chosen = settings.classifier
     if chosen.kind == "embedded":
-        from turnout_sidecar.classifiers.embedded import build_embedded
+        with _one_blas_thread():
+            from turnout_sidecar.classifiers.embedded import build_embedded
 
         return build_embedded(chosen)
     if chosen.kind == "systemone":
@@ -30,3 +36,20 @@ def build_classifier(settings: Settings) -> Classifier:
     from turnout_sidecar.classifiers.off import OffClassifier
 
     return OffClassifier()
+
+
+@contextmanager
+def _one_blas_thread() -> Iterator[None]:
+    """For an import of numpy: its BLAS, which reads this once, must not spin on engines' cores.
+
+    The variable is put back, for engines inherit the environment.
+    """
+    before = os.environ.get(BLAS_THREADS)
+    os.environ[BLAS_THREADS] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[BLAS_THREADS]
+        else:
+            os.environ[BLAS_THREADS] = before

@@ -90,7 +90,7 @@ class Head:
     def kernel(self, text: str, vector: Floats) -> tuple[Fitted, Floats]:
         """The regression that suits `text`, and how like each example the text is."""
         fitted = self.full if script(text) in self._scripts else self.semantic
-        row = bell(_times(self.vectors, vector), fitted.shape.width)
+        row = bell(self.vectors @ vector, fitted.shape.width)
         if fitted.shape.lexical:
             row = blend(row, self._lexical(text), fitted.shape.lexical)
         return fitted, row
@@ -105,7 +105,7 @@ class Head:
             )
         fitted, row = self.kernel(text, reading.vector)
         weights = self._weights[fitted is self.full]
-        scores = _times(weights, row).astype(np.float64)
+        scores = (weights @ row).astype(np.float64)
         fit = np.asarray(scores.max() + row.max(), np.float64)
         if fitted is self.full:
             fit += WEIGHT * familiarity(reading.pieces, self.seen)
@@ -149,8 +149,3 @@ class Head:
         mine, weights = self._vocabulary.place(hashed(text, self.max_chars))
         postings = (self._starts, self._owners, self._values)
         return dots(mine, weights, postings, len(self.texts))
-
-
-def _times(matrix: Floats, vector: Floats) -> Floats:
-    """Matrix times vector without BLAS, whose threads would spin on the engines' cores."""
-    return np.asarray(np.einsum("ij,j->i", matrix, vector), np.float32)

@@ -55,17 +55,21 @@ def bell(cosine: Floats, width: float) -> Floats:
 
 
 def blend(semantic: Floats, lexical: Floats, weight: float) -> Floats:
-    """Both kernels together, 1 on identical texts."""
-    return np.asarray(
-        (semantic + np.float32(weight) * lexical) / np.float32(1 + weight), np.float32
-    )
+    """Both kernels together, 1 on identical texts; works in `lexical`'s place."""
+    lexical *= np.float32(weight)
+    lexical += semantic
+    lexical /= np.float32(1 + weight)
+    return lexical
 
 
 def left_out(
     kernel: Floats, targets: Floats, ridge: float, labels: Labels | None = None
 ) -> tuple[Floats, Floats, Floats]:
     """(coefficients, scores with each example left out, scores with its whole route left out)."""
-    inverse = np.linalg.inv(kernel + np.float32(ridge) * np.eye(len(kernel), dtype=np.float32))
+    system = kernel.copy()
+    system.flat[:: len(kernel) + 1] += np.float32(ridge)
+    inverse = np.linalg.inv(system)
+    del system
     coefficients = inverse @ targets
     alone = targets - coefficients / np.diag(inverse)[:, None]
     without_route = np.zeros_like(alone)
@@ -96,7 +100,7 @@ def choose_shape(vectors: Floats, lexical: Floats, labels: Labels, count: int) -
         semantic = semantic_kernel(vectors, vectors, width)
         for weight in LEXICAL_WEIGHTS:
             shape = Shape(width=width, lexical=weight)
-            _, alone, _ = left_out(blend(semantic, lexical, weight), targets, RIDGE)
+            _, alone, _ = left_out(blend(semantic, lexical.copy(), weight), targets, RIDGE)
             is_right[shape] = (alone.argmax(axis=1) == labels)[inside].astype(np.float64)
     best = max(is_right, key=lambda s: is_right[s].mean())
 
@@ -168,13 +172,15 @@ def train(examples: Examples, *, shape: Shape | None = None) -> Trained:
         shape = choose_shape(examples.vectors[some], lexical(some, some), labels[some], count)
     plain = Shape(width=shape.width, lexical=0.0, ridge=shape.ridge)
     rows = sample(labels, len(labels) if len(labels) <= LARGEST_EXACT else LANDMARKS)
-    near = lexical(rows, rows)
     semantic = semantic_kernel(examples.vectors[rows], examples.vectors[rows], shape.width)
     alone, foreign = familiarity.left_out_familiarity(examples.pieces, labels)
     extra = familiarity.WEIGHT * alone[rows], familiarity.WEIGHT * foreign[rows]
-    full = _fit(blend(semantic, near, shape.lexical), labels[rows], count, shape, extra)
     nothing = np.zeros(len(rows), np.float32)
     bare = _fit(semantic, labels[rows], count, plain, (nothing, nothing))
+    both = blend(semantic, lexical(rows, rows), shape.lexical)
+    del semantic  # These matrices are what training takes its memory for.
+    full = _fit(both, labels[rows], count, shape, extra)
+    del both
     if len(rows) < len(labels):
         full = _refit(examples, rows, lexical, full)
         bare = _refit(examples, rows, lexical, bare)
@@ -188,11 +194,10 @@ def _fit(
     """`extra`: what is added to the fitness of texts left out alone, and with their route."""
     coefficients, alone, without = left_out(kernel, one_hot(labels, count), shape.ridge, labels)
     inside = np.flatnonzero(labels >= 0)
-    others = kernel - np.eye(len(kernel), dtype=np.float32) * 2
-    fit = alone.max(axis=1) + others.max(axis=1, initial=0.0) + extra[0]
+    near, foreign = _nearest(kernel, labels)
+    fit = alone.max(axis=1) + near + extra[0]
     has_rival = len(np.unique(labels[inside])) > 1
-    foreign = np.where(labels[:, None] == labels[None, :], np.float32(0), kernel)
-    outside = without.max(axis=1) + foreign.max(axis=1, initial=0.0) + extra[1]
+    outside = without.max(axis=1) + foreign + extra[1]
     strange = outside[inside] if has_rival else np.zeros(0)
     background = np.flatnonzero(labels < 0)
     strange = np.concatenate([strange, fit[background]])
@@ -209,6 +214,16 @@ def _fit(
     return Fitted(
         shape=shape, coefficients=coefficients.astype(np.float32), calibration=calibration
     )
+
+
+def _nearest(kernel: Floats, labels: Labels) -> tuple[Floats, Floats]:
+    """How near each example is to the nearest other one, and to the nearest of another route."""
+    near, foreign = np.zeros(len(kernel), np.float32), np.zeros(len(kernel), np.float32)
+    for row, likeness in enumerate(kernel):
+        is_other = np.arange(len(kernel)) != row
+        near[row] = likeness[is_other].max(initial=0.0)
+        foreign[row] = likeness[labels != labels[row]].max(initial=0.0)
+    return near, foreign
 
 
 def _refit(

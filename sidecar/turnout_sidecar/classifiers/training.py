@@ -82,7 +82,7 @@ def train_here(lesson: Lesson, encoder_path: Path, progress: Progress | None = N
     """Encode, fit and save `lesson` in this process; blocks."""
     import numpy as np
 
-    from turnout_sidecar.classifiers.encoder import Encoder
+    from turnout_sidecar.classifiers.encoder import Encoder, give_back_memory
     from turnout_sidecar.classifiers.heads import Examples, train
     from turnout_sidecar.classifiers.lexical import hashed
     from turnout_sidecar.classifiers.store import save
@@ -97,6 +97,8 @@ def train_here(lesson: Lesson, encoder_path: Path, progress: Progress | None = N
             progress(done, len(lesson.texts))
 
     vectors, pieces = encoder.encode_all(lesson.texts, count)
+    del encoder
+    give_back_memory()  # The kernels want what the encoder had.
     examples = Examples(
         vectors=vectors,
         features=tuple(hashed(text, lesson.max_chars) for text in lesson.texts),
