@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import sys
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from turnout_sidecar.classifiers.embedded import EmbeddedClassifier, build_embed
 from turnout_sidecar.classifiers.store import Lesson, heads_folder, path_for
 from turnout_sidecar.teaching_lint import contradictions, misplaced
 
+DATA = Path(__file__).parents[1] / "data"
 ORPHANING = """
 import os, signal, subprocess, sys, time
 command = [sys.executable, "-m", sys.argv[1], sys.argv[2], str(os.getpid())]
@@ -55,6 +57,21 @@ async def test_examples_in_one_language_serve_requests_in_another(
     ]
     right = sum(name == verdict.route for name, verdict in verdicts)
     assert right >= 6, verdicts
+
+
+@pytest.mark.parametrize(("taught", "asked"), [("en", "zh"), ("zh", "en")])
+async def test_requests_of_ten_domains_are_known_by_examples_in_the_other_language(
+    classifier: EmbeddedClassifier, taught: str, asked: str
+) -> None:
+    lines = (DATA / "bilingual_intents.jsonl").read_text(encoding="utf-8").splitlines()
+    pairs = [json.loads(line) for line in lines]
+    lessons: dict[str, tuple[str, ...]] = {}
+    for pair in pairs:
+        lessons[pair["route"]] = (*lessons.get(pair["route"], ()), pair[taught])
+    await classifier.prepare(table_of(lessons))
+    verdicts = [(pair["route"], await classifier.classify(pair[asked])) for pair in pairs]
+    assert sum(v.route == route and v.is_accepted for route, v in verdicts) >= 0.9 * len(pairs)
+    assert sum(v.route != route and v.is_accepted for route, v in verdicts) <= 0.05 * len(pairs)
 
 
 async def test_a_text_that_fits_nothing_is_left_to_the_default_route(
