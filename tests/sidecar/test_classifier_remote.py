@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +18,8 @@ from turnout_rules.settings import Settings
 from turnout_sidecar.classifiers import ClassifierError, build_classifier
 from turnout_sidecar.classifiers.chat import confidence
 
+DATA = Path(__file__).parents[1] / "data"
+RECORDED = [json.loads(line) for line in (DATA / "systemone.jsonl").read_text().splitlines()]
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
@@ -61,6 +64,34 @@ async def test_systemone_is_asked_one_question_with_a_way_out_and_the_pinned_mod
     assert seen[0]["model"] == "laya-multi"
     assert seen[0]["state"] == {"request": "will it rain tomorrow"}
     assert set(question["criteria"]) == {*ENGLISH, "none"}
+
+
+@pytest.mark.parametrize("seen", RECORDED, ids=[seen["source"] for seen in RECORDED])
+async def test_what_decision_models_were_seen_to_answer(seen: dict[str, Any]) -> None:
+    answer = json.loads(json.dumps(seen["answer"]))
+    options = ["billing", "tech"]
+    if "answers" in answer:
+        said = answer["answers"].pop(seen["question"])
+        answer["answers"]["route"] = said
+        options = list(said["probabilities"])
+
+    async def reply(request: web.Request) -> web.Response:
+        asked = (await request.json())["questions"]
+        assert set(asked["route"]["criteria"]) == {*options, "none"}
+        return web.json_response(answer, status=seen["status"])
+
+    server = await _server("/v1/systemone", reply)
+    classifier = build_classifier(_settings("systemone", str(server.make_url("/v1"))))
+    await classifier.prepare(table_of({name: (f"about {name}",) for name in options}))
+    verdict = await classifier.classify("I was charged twice this month")
+    await classifier.close()
+    await server.close()
+    if "route" in seen:
+        found = (verdict.route, verdict.probability, verdict.runner_up)
+        assert found == (seen["route"], seen["probability"], seen["runner_up"])
+        assert verdict.is_accepted
+    else:
+        assert verdict.route is None and seen["reason"] in verdict.reason
 
 
 async def test_none_of_these_names_no_route() -> None:
