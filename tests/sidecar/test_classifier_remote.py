@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
-from collections.abc import Awaitable, Callable
+import socket
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from sidecar.classifier_tables import ENGLISH, table_of
+from turnout_rules.decision import Verdict
 from turnout_rules.settings import Classifier as ClassifierSettings
 from turnout_rules.settings import Settings
 from turnout_sidecar.classifiers import ClassifierError, build_classifier
 from turnout_sidecar.classifiers.chat import confidence
+from turnout_sidecar.model_store import ensure
 
 DATA = Path(__file__).parents[1] / "data"
 RECORDED = [json.loads(line) for line in (DATA / "systemone.jsonl").read_text().splitlines()]
@@ -218,19 +224,15 @@ def test_a_missing_url_or_key_is_said_at_once(monkeypatch: pytest.MonkeyPatch) -
         build_classifier(_settings("chat", "http://127.0.0.1:9", api_key_env="NO_SUCH_KEY"))
 
 
-@pytest.mark.local
-async def test_a_real_chat_model_names_one_of_the_routes() -> None:
-    from turnout_sidecar.model_store import ensure
-
+@pytest.fixture
+async def llama_server() -> AsyncIterator[str]:
+    """The base URL of a real llama.cpp server with the small chat model."""
     script = (
         "import sys, time, xllamacpp as x\n"
         "p = x.CommonParams(); p.model.path = sys.argv[1]; p.hostnames = ['127.0.0.1']\n"
         "p.port = int(sys.argv[2]); p.n_ctx = 2048; p.n_parallel = 1; p.cpuparams.n_threads = 1\n"
         "s = x.Server(p); time.sleep(300)\n"
     )
-    import socket
-    import sys
-
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -239,22 +241,45 @@ async def test_a_real_chat_model_names_one_of_the_routes() -> None:
         stdout=asyncio.subprocess.DEVNULL,
         stderr=asyncio.subprocess.DEVNULL,
     )
-    settings = ClassifierSettings(
-        kind="chat", url=f"http://127.0.0.1:{port}/v1", model="smollm2", timeout_ms=30_000
-    )
+    url = f"http://127.0.0.1:{port}"
+    try:
+        async with asyncio.timeout(60), aiohttp.ClientSession() as session:
+            while True:
+                with contextlib.suppress(aiohttp.ClientError):
+                    async with session.get(f"{url}/health") as answer:
+                        if answer.status == 200:
+                            break
+                await asyncio.sleep(0.1)
+        yield url
+    finally:
+        process.kill()
+        await process.wait()
+
+
+async def _asked(kind: Any, url: str, text: str) -> Verdict:
+    settings = ClassifierSettings(kind=kind, url=url, model="smollm2", timeout_ms=30_000)
     classifier = build_classifier(Settings(classifier=settings))
     try:
         await classifier.prepare(table_of(ENGLISH))
-        async with asyncio.timeout(60):
-            while True:
-                verdict = await classifier.classify("will it rain in Paris tomorrow")
-                if verdict.route or "none of these" in verdict.reason:
-                    break
-                await asyncio.sleep(0.3)
-        assert verdict.route in {*ENGLISH, None}
-        assert 0.0 <= verdict.probability <= 1.0
-        assert "log-probabilities" not in verdict.reason
+        return await classifier.classify(text)
     finally:
         await classifier.close()
-        process.kill()
-        await process.wait()
+
+
+@pytest.mark.local
+async def test_a_real_chat_model_names_one_of_the_routes(llama_server: str) -> None:
+    verdict = await _asked("chat", f"{llama_server}/v1", "what can I cook with rice and fish")
+    assert verdict.route == "cooking"
+    assert 0.0 < verdict.probability <= 1.0
+    assert "log-probabilities" not in verdict.reason
+
+
+@pytest.mark.local
+async def test_a_real_llama_server_with_a_chat_model_is_no_decision_model(
+    llama_server: str,
+) -> None:
+    verdict = await _asked("systemone", llama_server, "what can I cook with rice and fish")
+    assert verdict.route is None
+    assert verdict.reason == (
+        "systemone classifier unusable: status 501, the server's model is no decision model"
+    )

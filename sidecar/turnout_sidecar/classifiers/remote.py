@@ -169,7 +169,8 @@ class RemoteClassifier(ABC):
             while not answer.content.at_eof() and len(raw) < MAX_ANSWER_BYTES:
                 raw += await answer.content.read(MAX_ANSWER_BYTES - len(raw))
             if answer.status != 200:
-                raise Nonsense(f"status {answer.status}")
+                why = ", the server's model is no decision model" if answer.status == 501 else ""
+                raise Nonsense(f"status {answer.status}{why}")
         try:
             return msgspec.json.decode(raw)
         except (msgspec.DecodeError, RecursionError) as error:
