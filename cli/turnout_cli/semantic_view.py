@@ -29,10 +29,15 @@ class Said(msgspec.Struct, frozen=True, kw_only=True):
 
     def __str__(self) -> str:
         """A few lines for people."""
+        from turnout_cli.tables import visible
+
         decision = self.decision
         where = f"{decision.route} → {decision.target}" if decision.route else decision.target
         lines = [f"  settled   {where}  [{decision.layer}], {decision.reason}"]
-        lines += [f"  near      {s:.2f} {r or 'default route'}: “{t}”" for r, t, s in self.nearest]
+        lines += [
+            f"  near      {s:.2f} {r or 'default route'}: “{visible(t, 120)}”"
+            for r, t, s in self.nearest
+        ]
         return "\n".join(lines)
 
 

@@ -1,4 +1,4 @@
-"""Printing tables so that every cell can be read."""
+"""Printing tables and texts of strangers so that they can be read, and do nothing else."""
 
 from __future__ import annotations
 
@@ -14,3 +14,12 @@ def print_table(table: Table, *, width: int) -> None:
 
     room = Console().width
     Console(width=max(room, width), highlight=False, soft_wrap=True).print(table)
+
+
+def visible(text: str, width: int = 60) -> str:
+    """`text` in one line of at most `width` characters.
+
+    Control characters, terminals' and those that turn the writing round, become spaces.
+    """
+    plain = "".join(char if char.isprintable() else " " for char in text)
+    return plain if len(plain) <= width else plain[: width - 1] + "…"

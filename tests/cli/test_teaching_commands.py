@@ -130,10 +130,11 @@ def test_eval_survives_byte_order_marks_half_surrogates_and_missing_folders(
     rules: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "rows.jsonl"
-    file.write_bytes(b'\xef\xbb\xbf{"text": "bake \\ud800 bread", "route": "weather"}\n')
+    text = "bake \\ud800 \\u001b[31mbread\\u202e"
+    file.write_bytes(b'\xef\xbb\xbf{"text": "%s", "route": "weather"}\n' % text.encode())
     page = tmp_path / "none" / "report.html"
     assert main(["eval", str(file), "--rules", str(rules)]) == 0
-    assert "bake ? bread" in capsys.readouterr().out
+    assert "bake ?  [31mbread " in capsys.readouterr().out
     assert main(["eval", str(file), "--rules", str(rules), "--html", str(page)]) == 1
     assert "cannot be written: No such file" in capsys.readouterr().err
 

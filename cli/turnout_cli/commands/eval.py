@@ -73,6 +73,8 @@ def _percent(share: float | None) -> str:
 
 
 def _print(f: Figures, default: str) -> None:
+    from turnout_cli.tables import visible
+
     auroc = "–" if f.oos_auroc is None else f"{f.oos_auroc:.3f}"
     print(f"rows                        {f.rows} ({f.out_of_scope_rows} out of scope)")
     print(f"accuracy                    {_percent(f.accuracy)} (threshold {f.threshold:.3f})")
@@ -88,5 +90,5 @@ def _print(f: Figures, default: str) -> None:
     if f.confusions:
         print("\nmost confused (belongs to → went to)")
     for c in f.confusions[:8]:
-        shown = c.example if len(c.example) <= 60 else c.example[:59] + "…"
+        shown = visible(c.example)
         print(f"{c.rows:>5}  {c.route or default} → {c.taken or default}   “{shown}”")
