@@ -1,7 +1,7 @@
 """Starting and stopping the two planes, proxy and sidecar, as child processes.
 
-Owns the children from the first to the last: they are started in order, watched, restarted if it is
-the sidecar, and ended whatever ends this process. It never looks into a request.
+Owns the children from the first to the last: they are started in order, watched, restarted when
+they die, and ended whatever ends this process. It never looks into a request.
 """
 
 from __future__ import annotations
@@ -15,10 +15,11 @@ import signal
 import socket
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -90,43 +91,51 @@ class Instance:
         # Children by plane name; only start, the watch and close touch it.
         self._children: dict[str, asyncio.subprocess.Process] = {}
         self._folder = tempfile.TemporaryDirectory(prefix="turnout-")
-        self._sidecar_port = launch.sidecar_port
+        self._sidecar: dict[str, Any] = {}
         self._is_closing = False
 
     async def start(self) -> Running:
         """Start sidecar, then proxy; raises `LaunchError`, after which nothing is left running."""
         try:
-            sidecar = await self._start_sidecar()
-            self._sidecar_port = int(sidecar["port"])
-            proxy = await self._spawn("proxy", self._proxy_command(sidecar))
+            self._sidecar = await self._start_sidecar()
+            proxy = await self._start_proxy()
         except BaseException:
             await self.close()
             raise
+        self._launch = replace(
+            self._launch,
+            sidecar_port=int(self._sidecar["port"]),
+            port=proxy["proxy_port"],
+            base_url_port=proxy["base_url_port"],
+            web_port=urlsplit(proxy["web_url"]).port or self._launch.web_port,
+            metrics_port=proxy["metrics_port"] or self._launch.metrics_port,
+        )
         return Running(
             pid=os.getpid(),
             proxy_port=proxy["proxy_port"],
             base_url_port=proxy["base_url_port"],
             ca_cert=proxy["ca_cert"],
-            web_url=proxy.get("web_url", ""),
+            web_url=proxy["web_url"],
             metrics_port=proxy["metrics_port"],
             proxy_host=proxy["proxy_host"],
             auth=proxy["auth"],
-            sidecar_port=self._sidecar_port,
+            sidecar_port=int(self._sidecar["port"]),
         )
 
     async def watch(self, say: Callable[[str], None]) -> int:
-        """Wait until the proxy ends, and return its status; restart the sidecar when it dies."""
-        proxy = asyncio.create_task(self._children["proxy"].wait())
-        restarts = asyncio.create_task(self._keep_sidecar(say))
+        """Restart what dies, on the same ports; 0 once the proxy was ended by somebody's wish."""
+        sidecar = asyncio.create_task(self._keep("sidecar", self._start_sidecar, say))
+        proxy = asyncio.create_task(self._keep("proxy", self._start_proxy, say))
         try:
-            await asyncio.wait({proxy, restarts}, return_when=asyncio.FIRST_COMPLETED)
-            status = proxy.result() if proxy.done() else 1
-            say(f"proxy ended with status {status}")
-            return status if status >= 0 else 128 - status
+            done, _ = await asyncio.wait({sidecar, proxy}, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+            say("the proxy has ended")
+            return 0
         finally:
-            for task in (proxy, restarts):
+            for task in (sidecar, proxy):
                 task.cancel()
-            await asyncio.gather(proxy, restarts, return_exceptions=True)
+            await asyncio.gather(sidecar, proxy, return_exceptions=True)
 
     async def close(self) -> None:
         """End both planes: asked first, killed after `STOP_TIMEOUT_S`. Safe to call twice."""
@@ -137,38 +146,45 @@ class Instance:
         await asyncio.gather(*(self._end(child) for child in children))
         self._folder.cleanup()
 
-    async def _keep_sidecar(self, say: Callable[[str], None]) -> None:
-        """Restart it whenever it ends; deaths in a row wait longer, one after a long life does not.
+    async def _keep(
+        self, plane: str, start: Callable[[], Awaitable[dict[str, Any]]], say: Callable[[str], None]
+    ) -> None:
+        """Restart `plane` when it dies; deaths in a row wait longer, one after a long life not.
 
-        Reads and moves `_children["sidecar"]`; its port stays the same.
+        Reads and moves its child. Returns when the proxy ends without an error: it was asked to.
         """
         clock = asyncio.get_running_loop().time
         failures, began = 0, clock()
         while not self._is_closing:
-            status = await self._children["sidecar"].wait()
+            status = await self._children[plane].wait()
+            if plane == "proxy" and status == 0:
+                return
             if clock() - began > STABLE_LIFE_S:
                 failures = 0
             delay = RESTART_DELAYS_S[min(failures, len(RESTART_DELAYS_S) - 1)]
             failures += 1
-            say(f"sidecar ended with status {status}; restarting it in {delay:g} s")
+            say(f"{plane} ended with status {status}; restarting it in {delay:g} s")
             await asyncio.sleep(delay)
             began = clock()
             try:
-                await self._start_sidecar()
+                ready = await start()
             except LaunchError as error:
                 say(str(error))
+                continue
+            if web_url := ready.get("web_url"):
+                say(f"watch it at {web_url}")
 
     async def _start_sidecar(self) -> dict[str, Any]:
         command = ["turnout_sidecar", "--rules", str(self._launch.rules)]
-        if self._sidecar_port is not None:
-            command += ["--port", str(self._sidecar_port)]
+        if self._launch.sidecar_port is not None:
+            command += ["--port", str(self._launch.sidecar_port)]
         return await self._spawn("sidecar", command)
 
-    def _proxy_command(self, sidecar: dict[str, Any]) -> list[str]:
+    async def _start_proxy(self) -> dict[str, Any]:
         launch = self._launch
         command = ["turnout_addon", "--rules", str(launch.rules)]
-        command += ["--gateway", f"http://127.0.0.1:{sidecar['port']}"]
-        command += ["--sidecar", f"unix:{sidecar['socket']}"]
+        command += ["--gateway", f"http://127.0.0.1:{self._sidecar['port']}"]
+        command += ["--sidecar", f"unix:{self._sidecar['socket']}"]
         for flag, port in (
             ("--port", launch.port),
             ("--base-url-port", launch.base_url_port),
@@ -177,7 +193,8 @@ class Instance:
         ):
             if port is not None:
                 command += [flag, str(port)]
-        return command + ["--lean"] * launch.is_lean + ["--verbose"] * launch.verbose
+        command += ["--lean"] * launch.is_lean + ["--verbose"] * launch.verbose
+        return await self._spawn("proxy", command)
 
     async def _spawn(self, plane: str, command: list[str]) -> dict[str, Any]:
         """Start `python -m command…` and wait for what it writes into its ready file."""

@@ -89,12 +89,31 @@ def test_a_dead_sidecar_is_started_again_on_its_port_and_requests_go_on(
         assert "sidecar ended with status -9; restarting it" in running.log
 
 
-def test_when_the_proxy_dies_all_ends_with_its_status(tmp_path: Path, rules: Path) -> None:
+def test_a_dead_proxy_is_started_again_on_its_ports_and_requests_go_on(
+    tmp_path: Path, rules: Path
+) -> None:
+    with up(tmp_path / "up", rules, "--metrics-port", "0") as running:
+        first = running.plane("turnout_addon")
+        first.kill()
+
+        def is_back() -> bool:
+            with contextlib.suppress(httpx2.HTTPError):
+                return ask(running).status_code == 200
+            return False
+
+        wait_until(is_back, 30, "a new proxy answers")
+        assert running.plane("turnout_addon").pid != first.pid
+        assert "proxy ended with status -9; restarting it" in running.log
+        metrics = f"http://127.0.0.1:{running.record['metrics_port']}/metrics"
+        assert httpx2.get(metrics, trust_env=False).status_code == 200
+
+
+def test_when_the_proxy_is_asked_to_end_all_ends(tmp_path: Path, rules: Path) -> None:
     with up(tmp_path / "up", rules) as running:
         children = running.children()
-        running.plane("turnout_addon").kill()
-        assert running.process.wait(30) == 128 + signal.SIGKILL
-        assert "proxy ended with status -9" in running.log
+        running.plane("turnout_addon").terminate()
+        assert running.process.wait(30) == 0
+        assert "the proxy has ended" in running.log
         assert all(has_ended(child) for child in children)
 
 
