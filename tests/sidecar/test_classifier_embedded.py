@@ -248,6 +248,25 @@ async def test_synonyms_among_the_examples_do_not_lower_a_route_s_confidence(
     assert after.probability >= before.probability - 0.02
 
 
+async def test_a_route_s_name_helps_its_few_examples_and_is_never_shown_as_one(
+    classifier: EmbeddedClassifier,
+) -> None:
+    def lessons(*names: str) -> dict[str, tuple[str, ...]]:
+        return dict(zip(names, (t[:1] for t in ENGLISH.values()), strict=True))
+
+    asked = "what a lovely weather forecast"
+    await classifier.prepare(table_of(lessons("one", "two", "three", "four")))
+    plain = await classifier.classify(asked)
+    named = lessons("translation", "code", "weather_forecast", "cooking")
+    await classifier.prepare(table_of(named, version="v2"))
+    helped = await classifier.classify(asked)
+    assert helped.route == "weather_forecast" and helped.is_accepted
+    assert helped.probability > plain.probability
+    assert classifier.describe()["examples"] == 4
+    near = await classifier.nearest("weather forecast", count=10)
+    assert sorted(n.text for n in near) == sorted(texts[0] for texts in named.values())
+
+
 async def test_a_route_is_taught_by_its_description_alone(classifier: EmbeddedClassifier) -> None:
     said = {
         "translation": "translating text between languages",

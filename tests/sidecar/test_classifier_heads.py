@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from sidecar.classifier_tables import table_of
 from turnout_rules.decision import Verdict
 from turnout_sidecar.classifiers import heads
 from turnout_sidecar.classifiers.base import cut
@@ -14,6 +15,7 @@ from turnout_sidecar.classifiers.confidence import (
     fit_calibration,
 )
 from turnout_sidecar.classifiers.lexical import SparseRows, Vocabulary, grams, hashed
+from turnout_sidecar.classifiers.store import MOST_WITH_NAME, Lesson
 
 
 def _points(count: int, routes: int, seed: int = 0) -> tuple[heads.Floats, heads.Labels]:
@@ -48,10 +50,25 @@ def test_a_large_table_is_compared_through_a_sample_and_stays_right(
     vectors, labels = _points(400, 4)
     features = tuple(hashed(f"word{label} common", 500) for label in labels)
     pieces = [np.array([1, 100 + label, 2], np.int32) for label in labels]
-    trained = heads.train(heads.Examples(vectors, features, pieces, labels, 4))
+    trained = heads.train(heads.Examples(vectors, features, pieces, labels, labels < 0, 4))
     assert len(trained.rows) == 60
     kernel = heads.semantic_kernel(vectors, vectors[trained.rows], trained.semantic.shape.width)
     assert ((kernel @ trained.semantic.coefficients).argmax(axis=1) == labels).mean() > 0.95
+
+
+def test_names_count_less_the_more_examples_stand_by_them() -> None:
+    labels = np.array([0] + [1] * 16 + [-1, 0, 1])
+    is_name = np.arange(len(labels)) >= len(labels) - 2
+    weights = heads.weigh(labels, is_name)
+    assert list(weights[:18]) == [1.0] * 18
+    assert list(weights[18:]) == pytest.approx([heads.NAME_WEIGHT, 2.4 / 16])
+
+
+def test_only_routes_with_few_examples_are_taught_by_their_names_too() -> None:
+    many = tuple(f"example {i}" for i in range(MOST_WITH_NAME + 1))
+    lesson = Lesson.of(table_of({"home-works_2": ("a", "b"), "big": many, "same": ("same",)}), 500)
+    assert lesson.names == 1
+    assert (lesson.texts[-1], lesson.labels[-1]) == ("home works 2", 0)
 
 
 def test_sparse_products_equal_dense_ones() -> None:

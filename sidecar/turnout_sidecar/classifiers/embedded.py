@@ -112,7 +112,7 @@ class EmbeddedClassifier:
         if state is not None:
             facts |= {
                 "routes": list(state.head.routes),
-                "examples": len(state.head.texts),
+                "examples": state.head.examples,
                 "threshold": self.threshold,
                 "cache_hits": self._cache.hits,
                 "cache_misses": self._cache.misses,

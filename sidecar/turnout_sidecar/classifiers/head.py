@@ -50,6 +50,7 @@ class Head:
         routes: tuple[str, ...],
         texts: tuple[str, ...],
         labels: npt.NDArray[np.int64],
+        is_name: npt.NDArray[np.bool_],
         vectors: Floats,
         vocabulary: Vocabulary,
         starts: npt.NDArray[np.int64],
@@ -77,7 +78,9 @@ class Head:
             False: np.ascontiguousarray(semantic.coefficients.T),
         }
         self._starts, self._owners, self._values = starts, owners, values
-        scripts = [script(text) for text in texts]
+        # Names stand last; they are never shown as the nearest example.
+        self.examples = int((~is_name).sum())
+        scripts = [script(t) for t, named in zip(texts, is_name, strict=True) if not named]
         self._scripts = {
             s for s in set(scripts) if scripts.count(s) >= MIN_SCRIPT_SHARE * len(scripts)
         }
@@ -106,7 +109,8 @@ class Head:
         fitted, row = self.kernel(text, reading.vector)
         weights = self._weights[fitted is self.full]
         scores = (weights @ row).astype(np.float64)
-        fit = np.asarray(scores.max() + row.max(), np.float64)
+        examples = row[: self.examples]
+        fit = np.asarray(scores.max() + examples.max(), np.float64)
         if fitted is self.full:
             fit += WEIGHT * familiarity(reading.pieces, self.seen)
         belongs = float(fitted.calibration.belongs(fit))
@@ -125,13 +129,13 @@ class Head:
                 0.0 if second == top else round(belongs * float(shares[second]), 6)
             ),
             out_of_scope=round(1.0 - belongs, 6),
-            reason=self._reason(row),
+            reason=self._reason(examples),
         )
 
     def nearest(self, text: str, vector: Floats, count: int = 5) -> list[Near]:
         """The examples most like `text`, nearest first."""
         _, row = self.kernel(text, vector)
-        order = np.argsort(-row)[:count]
+        order = np.argsort(-row[: self.examples])[:count]
         return [self._near(int(i), float(row[i])) for i in order]
 
     def _reason(self, row: Floats) -> str:

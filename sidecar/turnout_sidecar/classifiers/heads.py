@@ -20,6 +20,7 @@ from turnout_sidecar.classifiers.lexical import Hashes, SparseRows, Vocabulary
 
 Floats = npt.NDArray[np.float32]
 Labels = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
 Lexical = Callable[[Labels, Labels], Floats]
 LARGEST_EXACT = 3_600
 """More examples than this are compared through a sample of themselves,"""
@@ -29,6 +30,11 @@ TUNING_SAMPLE = 700
 WIDTHS = (0.5, 0.6, 0.8)
 LEXICAL_WEIGHTS = (0.3, 0.6, 1.0, 1.7)
 RIDGE = 0.1
+NAME_WEIGHT, NAME_WEIGHT_IN_ALL = 0.3, 2.4
+"""How much a route's name counts beside an example; never more than its share of the second among
+the route's examples. Chosen on CLINC150: of 31 intents with one example each 80 % of the validation
+texts are ranked right, 89 % with names, 79 % with names that say nothing. From five examples on the
+latter are not felt."""
 FEWEST_KNOWN = 8
 """With fewer examples that have a sibling, the usual calibration says more than a fitted one."""
 
@@ -63,11 +69,14 @@ def blend(semantic: Floats, lexical: Floats, weight: float) -> Floats:
 
 
 def left_out(
-    kernel: Floats, targets: Floats, ridge: float, labels: Labels | None = None
+    kernel: Floats, targets: Floats, ridge: float | Floats, labels: Labels | None = None
 ) -> tuple[Floats, Floats, Floats]:
-    """(coefficients, scores with each example left out, scores with its whole route left out)."""
+    """(coefficients, scores with each example left out, scores with its whole route left out).
+
+    `ridge` may be one for each example.
+    """
     system = kernel.copy()
-    system.flat[:: len(kernel) + 1] += np.float32(ridge)
+    system.flat[:: len(kernel) + 1] += np.asarray(ridge, np.float32)
     inverse = np.linalg.inv(system)
     del system
     coefficients = inverse @ targets
@@ -91,16 +100,20 @@ def one_hot(labels: Labels, count: int) -> Floats:
     return out
 
 
-def choose_shape(vectors: Floats, lexical: Floats, labels: Labels, count: int) -> Shape:
+def choose_shape(
+    vectors: Floats, lexical: Floats, labels: Labels, count: int, is_name: Bools
+) -> Shape:
     """The settings that left-out examples favour clearly; without clear favour the defaults."""
     is_right: dict[Shape, npt.NDArray[np.float64]] = {}
     targets = one_hot(labels, count)
-    inside = labels >= 0
+    inside = (labels >= 0) & ~is_name
     for width in WIDTHS:
         semantic = semantic_kernel(vectors, vectors, width)
         for weight in LEXICAL_WEIGHTS:
             shape = Shape(width=width, lexical=weight)
-            _, alone, _ = left_out(blend(semantic, lexical.copy(), weight), targets, RIDGE)
+            _, alone, _ = left_out(
+                blend(semantic, lexical.copy(), weight), targets, RIDGE / weigh(labels, is_name)
+            )
             is_right[shape] = (alone.argmax(axis=1) == labels)[inside].astype(np.float64)
     best = max(is_right, key=lambda s: is_right[s].mean())
 
@@ -117,6 +130,13 @@ def choose_shape(vectors: Floats, lexical: Floats, labels: Labels, count: int) -
         )
 
     return min((s for s in is_right if is_as_good(s)), key=distance)
+
+
+def weigh(labels: Labels, is_name: Bools) -> Floats:
+    """How much each example counts: names less, and the less the more examples stand by them."""
+    counts = np.bincount(labels[~is_name & (labels >= 0)], minlength=labels.max(initial=0) + 1)
+    names = np.minimum(NAME_WEIGHT, NAME_WEIGHT_IN_ALL / np.maximum(counts, 1))
+    return np.where(is_name, names[labels], 1.0).astype(np.float32)
 
 
 def sample(labels: Labels, size: int) -> npt.NDArray[np.int64]:
@@ -136,12 +156,16 @@ class Fitted(msgspec.Struct, frozen=True):
 
 
 class Examples(msgspec.Struct, frozen=True):
-    """Training data in numbers. `labels` index the routes; -1 marks texts that fit none."""
+    """Training data in numbers. `labels` index the routes; -1 marks texts that fit none.
+
+    `is_name` marks those that are only a route's name: they help, and nothing is judged by them.
+    """
 
     vectors: Floats
     features: tuple[tuple[Hashes, Floats], ...]
     pieces: Sequence[familiarity.Pieces]
     labels: Labels
+    is_name: Bools
     count: int
 
 
@@ -160,7 +184,7 @@ def train(examples: Examples, *, shape: Shape | None = None) -> Trained:
     """Fit the head; `shape` skips the choice of settings."""
     vocabulary = Vocabulary.of(examples.features)
     placed = [vocabulary.place(f) for f in examples.features]
-    labels, count = examples.labels, examples.count
+    labels, count, is_name = examples.labels, examples.count, examples.is_name
     width = len(vocabulary.known)
 
     def lexical(left: npt.NDArray[np.int64], right: npt.NDArray[np.int64]) -> Floats:
@@ -169,17 +193,19 @@ def train(examples: Examples, *, shape: Shape | None = None) -> Trained:
 
     if shape is None:
         some = sample(labels, TUNING_SAMPLE)
-        shape = choose_shape(examples.vectors[some], lexical(some, some), labels[some], count)
+        near = lexical(some, some)
+        shape = choose_shape(examples.vectors[some], near, labels[some], count, is_name[some])
     plain = Shape(width=shape.width, lexical=0.0, ridge=shape.ridge)
     rows = sample(labels, len(labels) if len(labels) <= LARGEST_EXACT else LANDMARKS)
     semantic = semantic_kernel(examples.vectors[rows], examples.vectors[rows], shape.width)
     alone, foreign = familiarity.left_out_familiarity(examples.pieces, labels)
     extra = familiarity.WEIGHT * alone[rows], familiarity.WEIGHT * foreign[rows]
     nothing = np.zeros(len(rows), np.float32)
-    bare = _fit(semantic, labels[rows], count, plain, (nothing, nothing))
+    of_rows = labels[rows], is_name[rows], count
+    bare = _fit(semantic, *of_rows, plain, (nothing, nothing))
     both = blend(semantic, lexical(rows, rows), shape.lexical)
     del semantic  # These matrices are what training takes its memory for.
-    full = _fit(both, labels[rows], count, shape, extra)
+    full = _fit(both, *of_rows, shape, extra)
     del both
     if len(rows) < len(labels):
         full = _refit(examples, rows, lexical, full)
@@ -189,12 +215,18 @@ def train(examples: Examples, *, shape: Shape | None = None) -> Trained:
 
 
 def _fit(
-    kernel: Floats, labels: Labels, count: int, shape: Shape, extra: tuple[Floats, Floats]
+    kernel: Floats,
+    labels: Labels,
+    is_name: Bools,
+    count: int,
+    shape: Shape,
+    extra: tuple[Floats, Floats],
 ) -> Fitted:
     """`extra`: what is added to the fitness of texts left out alone, and with their route."""
-    coefficients, alone, without = left_out(kernel, one_hot(labels, count), shape.ridge, labels)
-    inside = np.flatnonzero(labels >= 0)
-    near, foreign = _nearest(kernel, labels)
+    own = shape.ridge / weigh(labels, is_name)
+    coefficients, alone, without = left_out(kernel, one_hot(labels, count), own, labels)
+    inside = np.flatnonzero((labels >= 0) & ~is_name)
+    near, foreign = _nearest(kernel, labels, is_name)
     fit = alone.max(axis=1) + near + extra[0]
     has_rival = len(np.unique(labels[inside])) > 1
     outside = without.max(axis=1) + foreign + extra[1]
@@ -216,13 +248,14 @@ def _fit(
     )
 
 
-def _nearest(kernel: Floats, labels: Labels) -> tuple[Floats, Floats]:
+def _nearest(kernel: Floats, labels: Labels, is_name: Bools) -> tuple[Floats, Floats]:
     """How near each example is to the nearest other one, and to the nearest of another route."""
     near, foreign = np.zeros(len(kernel), np.float32), np.zeros(len(kernel), np.float32)
     for row, likeness in enumerate(kernel):
-        is_other = np.arange(len(kernel)) != row
+        is_other = ~is_name
+        is_other[row] = False
         near[row] = likeness[is_other].max(initial=0.0)
-        foreign[row] = likeness[labels != labels[row]].max(initial=0.0)
+        foreign[row] = likeness[is_other & (labels != labels[row])].max(initial=0.0)
     return near, foreign
 
 
@@ -232,6 +265,7 @@ def _refit(
     """Coefficients of the sampled examples fitted to all of them; the calibration stays."""
     shape, labels = fit.shape, examples.labels
     points = examples.vectors[rows]
+    weights = weigh(labels, examples.is_name)
     size = len(rows)
     normal = np.zeros((size, size), np.float32)
     target = np.zeros((size, examples.count), np.float32)
@@ -240,8 +274,9 @@ def _refit(
         kernel = semantic_kernel(examples.vectors[part], points, shape.width)
         if shape.lexical:
             kernel = blend(kernel, lexical(part, rows), shape.lexical)
-        normal += kernel.T @ kernel
-        target += kernel.T @ one_hot(labels[part], examples.count)
+        weighted = (kernel * weights[part, None]).T
+        normal += weighted @ kernel
+        target += weighted @ one_hot(labels[part], examples.count)
     own = semantic_kernel(points, points, shape.width)
     if shape.lexical:
         own = blend(own, lexical(rows, rows), shape.lexical)

@@ -7,6 +7,7 @@ nearest ones can be shown. Never executes what it reads.
 from __future__ import annotations
 
 import json
+import re
 import zipfile
 from collections.abc import Sequence
 from hashlib import blake2b
@@ -22,8 +23,11 @@ from turnout_sidecar.classifiers.head import Head
 from turnout_sidecar.classifiers.heads import Examples, Fitted, Trained
 from turnout_sidecar.classifiers.lexical import SparseRows, Vocabulary
 
-FORMAT = 3
+FORMAT = 4
 KEEP_FILES = 24
+MOST_WITH_NAME = 20
+"""With more examples than this a route's name adds nothing."""
+_SEPARATORS = re.compile(r"[-_.]+")
 
 
 class Lesson(msgspec.Struct, frozen=True):
@@ -34,11 +38,17 @@ class Lesson(msgspec.Struct, frozen=True):
     labels: tuple[int, ...]
     """Index into `routes`; -1: the text fits no route (an example of the default route)."""
     max_chars: int
+    names: int = 0
+    """So many of the last texts are routes' names."""
 
     @classmethod
     def of(cls, table: Table, max_chars: int) -> Lesson:
-        """Examples and descriptions of the routes; the default route's examples fit none."""
+        """Examples and descriptions of the routes; the default route's examples fit none.
+
+        Of routes with few examples, the names too.
+        """
         routes, texts, labels = [], [], []
+        names: dict[int, str] = {}
         default = table.default.name if table.default is not None else None
         for route in table.semantic_routes:
             inside = route.name != default
@@ -46,9 +56,18 @@ class Lesson(msgspec.Struct, frozen=True):
             fresh = [text for text in dict.fromkeys(said) if text.strip()]
             if inside:
                 routes.append(route.name)
+                name = _SEPARATORS.sub(" ", route.name)
+                if len(fresh) <= MOST_WITH_NAME and name not in fresh:
+                    names[len(routes) - 1] = name
             texts += fresh
             labels += [len(routes) - 1 if inside else -1] * len(fresh)
-        return cls(tuple(routes), tuple(texts), tuple(labels), max_chars)
+        return cls(
+            tuple(routes),
+            (*texts, *names.values()),
+            (*labels, *names),
+            max_chars,
+            len(names),
+        )
 
     @property
     def digest(self) -> str:
@@ -88,6 +107,7 @@ def save(path: Path, lesson: Lesson, examples: Examples, trained: Trained) -> No
             facts=np.frombuffer(json.dumps(facts, ensure_ascii=False).encode(), np.uint8),
             vectors=examples.vectors[trained.rows],
             labels=examples.labels[trained.rows],
+            is_name=examples.is_name[trained.rows],
             known=trained.vocabulary.known,
             weights=trained.vocabulary.weights,
             starts=postings[0],
@@ -120,6 +140,7 @@ def _read(path: Path) -> Head:
             routes=tuple(facts["routes"]),
             texts=tuple(facts["texts"]),
             labels=data["labels"],
+            is_name=data["is_name"],
             vectors=data["vectors"],
             vocabulary=Vocabulary(data["known"], data["weights"], facts["unknown_weight"]),
             starts=data["starts"],

@@ -104,6 +104,7 @@ def train_here(lesson: Lesson, encoder_path: Path, progress: Progress | None = N
         features=tuple(hashed(text, lesson.max_chars) for text in lesson.texts),
         pieces=pieces,
         labels=np.array(lesson.labels, np.int64),
+        is_name=np.arange(len(lesson.texts)) >= len(lesson.texts) - lesson.names,
         count=len(lesson.routes),
     )
     path = path_for(lesson)
