@@ -97,7 +97,7 @@ class Instance:
     async def start(self) -> Running:
         """Start sidecar, then proxy; raises `LaunchError`, after which nothing is left running."""
         try:
-            self._sidecar = await self._start_sidecar()
+            await self._start_sidecar()
             proxy = await self._start_proxy()
         except BaseException:
             await self.close()
@@ -178,7 +178,8 @@ class Instance:
         command = ["turnout_sidecar", "--rules", str(self._launch.rules)]
         if self._launch.sidecar_port is not None:
             command += ["--port", str(self._launch.sidecar_port)]
-        return await self._spawn("sidecar", command)
+        self._sidecar = await self._spawn("sidecar", command)
+        return self._sidecar
 
     async def _start_proxy(self) -> dict[str, Any]:
         launch = self._launch

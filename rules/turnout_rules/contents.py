@@ -16,8 +16,7 @@ MAX_RULE_FILE_BYTES = 32 * 1024 * 1024
 
 
 def read_limited(path: Path) -> bytes:
-    """All of `path`; raises OSError also for what is no regular file, and for a file of
-    over `MAX_RULE_FILE_BYTES`.
+    """All of `path`; OSError also for what is no regular file, or over `MAX_RULE_FILE_BYTES`.
 
     A pipe in a rules folder would hold up its reader for ever, a device would fill the memory.
     """

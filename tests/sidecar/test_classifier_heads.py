@@ -59,7 +59,7 @@ def test_a_large_table_is_compared_through_a_sample_and_stays_right(
 def test_names_count_less_the_more_examples_stand_by_them() -> None:
     labels = np.array([0] + [1] * 16 + [-1, 0, 1])
     is_name = np.arange(len(labels)) >= len(labels) - 2
-    weights = heads.weigh(labels, is_name)
+    weights = heads.example_weights(labels, is_name)
     assert list(weights[:18]) == [1.0] * 18
     assert list(weights[18:]) == pytest.approx([heads.NAME_WEIGHT, 2.4 / 16])
 

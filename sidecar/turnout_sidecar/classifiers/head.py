@@ -102,7 +102,7 @@ class Head:
         self, text: str, reading: Reading, *, threshold: float | None, own: dict[str, float]
     ) -> Verdict:
         """The verdict; `own` (routes') thresholds go before `threshold`, it before the derived."""
-        if not self.routes:
+        if not self.routes or not self.examples:
             return Verdict(
                 route=None, out_of_scope=1.0, reason="no route has examples or a description"
             )

@@ -112,7 +112,9 @@ def choose_shape(
         for weight in LEXICAL_WEIGHTS:
             shape = Shape(width=width, lexical=weight)
             _, alone, _ = left_out(
-                blend(semantic, lexical.copy(), weight), targets, RIDGE / weigh(labels, is_name)
+                blend(semantic, lexical.copy(), weight),
+                targets,
+                RIDGE / example_weights(labels, is_name),
             )
             is_right[shape] = (alone.argmax(axis=1) == labels)[inside].astype(np.float64)
     best = max(is_right, key=lambda s: is_right[s].mean())
@@ -132,7 +134,7 @@ def choose_shape(
     return min((s for s in is_right if is_as_good(s)), key=distance)
 
 
-def weigh(labels: Labels, is_name: Bools) -> Floats:
+def example_weights(labels: Labels, is_name: Bools) -> Floats:
     """How much each example counts: names less, and the less the more examples stand by them."""
     counts = np.bincount(labels[~is_name & (labels >= 0)], minlength=labels.max(initial=0) + 1)
     names = np.minimum(NAME_WEIGHT, NAME_WEIGHT_IN_ALL / np.maximum(counts, 1))
@@ -223,7 +225,7 @@ def _fit(
     extra: tuple[Floats, Floats],
 ) -> Fitted:
     """`extra`: what is added to the fitness of texts left out alone, and with their route."""
-    own = shape.ridge / weigh(labels, is_name)
+    own = shape.ridge / example_weights(labels, is_name)
     coefficients, alone, without = left_out(kernel, one_hot(labels, count), own, labels)
     inside = np.flatnonzero((labels >= 0) & ~is_name)
     near, foreign = _nearest(kernel, labels, is_name)
@@ -265,7 +267,7 @@ def _refit(
     """Coefficients of the sampled examples fitted to all of them; the calibration stays."""
     shape, labels = fit.shape, examples.labels
     points = examples.vectors[rows]
-    weights = weigh(labels, examples.is_name)
+    weights = example_weights(labels, examples.is_name)
     size = len(rows)
     normal = np.zeros((size, size), np.float32)
     target = np.zeros((size, examples.count), np.float32)
