@@ -17,6 +17,8 @@ from turnout_sidecar.classifiers.confidence import (
 from turnout_sidecar.classifiers.lexical import SparseRows, Vocabulary, grams, hashed
 from turnout_sidecar.classifiers.store import MOST_WITH_NAME, Lesson
 
+NO_PIECES = np.zeros(0, np.int32)
+
 
 def _points(count: int, routes: int, seed: int = 0) -> tuple[heads.Floats, heads.Labels]:
     rng = np.random.default_rng(seed)
@@ -48,7 +50,7 @@ def test_a_large_table_is_compared_through_a_sample_and_stays_right(
     monkeypatch.setattr(heads, "LARGEST_EXACT", 100)
     monkeypatch.setattr(heads, "LANDMARKS", 60)
     vectors, labels = _points(400, 4)
-    features = tuple(hashed(f"word{label} common", 500) for label in labels)
+    features = tuple(hashed(f"word{label} common", 500, NO_PIECES) for label in labels)
     pieces = [np.array([1, 100 + label, 2], np.int32) for label in labels]
     trained = heads.train(heads.Examples(vectors, features, pieces, labels, labels < 0, 4))
     assert len(trained.rows) == 60
@@ -73,7 +75,7 @@ def test_only_routes_with_few_examples_are_taught_by_their_names_too() -> None:
 
 def test_sparse_products_equal_dense_ones() -> None:
     texts = ["book a flight", "book a table", "打开灯", "关灯 please", ""]
-    features = [hashed(text, 500) for text in texts]
+    features = [hashed(text, 500, NO_PIECES) for text in texts]
     vocabulary = Vocabulary.of(features)
     rows = [vocabulary.place(f) for f in features]
     dense = np.zeros((len(rows), len(vocabulary.known)), np.float32)
@@ -89,9 +91,18 @@ def test_words_of_both_scripts_become_features() -> None:
     assert "函数" in found
 
 
+def test_pieces_are_words_where_none_are_written_apart() -> None:
+    pieces = np.array([1, 700, 90, 700, 2], np.int32)
+    plain, _ = hashed("打开灯", 500, NO_PIECES)
+    hashes, values = hashed("打开灯", 500, pieces)
+    assert len(hashes) == len(values) == len(plain) + 2
+    english = hashed("turn on the light", 500, pieces)
+    np.testing.assert_array_equal(english[0], hashed("turn on the light", 500, NO_PIECES)[0])
+
+
 @pytest.mark.parametrize("text", ["", " ", "\ud800", "\u200b", "🙂" * 600, "a" * 64_000])
 def test_no_text_is_too_strange_for_features(text: str) -> None:
-    hashes, values = hashed(text.encode("utf-8", "replace").decode(), 500)
+    hashes, values = hashed(text.encode("utf-8", "replace").decode(), 500, NO_PIECES)
     assert len(hashes) == len(values)
 
 

@@ -90,7 +90,7 @@ class EmbeddedClassifier:
         text = cut(text, self._settings.max_text_chars)
         loop = asyncio.get_running_loop()
         reading = await loop.run_in_executor(self._worker, self._encoder.encode, text)
-        return state.head.nearest(text, reading.vector, count)
+        return state.head.nearest(text, reading, count)
 
     async def encode(self, texts: list[str]) -> Vectors:
         """A sentence vector a text, [n, 512], for the teaching tools."""

@@ -11,11 +11,10 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
+from turnout_sidecar.classifiers.lexical import CONTROL_PIECES, Pieces
+
 Floats = npt.NDArray[np.float32]
 Labels = npt.NDArray[np.int64]
-Pieces = npt.NDArray[np.int32]
-CONTROL_PIECES = 3
-"""The first numbers stand for unknown, begin and end of a text."""
 VOCABULARY = 128_010
 STEEPNESS = 3
 """Chosen on CLINC150's validation split, as is `WEIGHT`."""

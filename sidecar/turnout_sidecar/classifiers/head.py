@@ -5,7 +5,6 @@ It is never changed; a new table brings a new head.
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,23 +12,12 @@ import numpy.typing as npt
 
 from turnout_rules.decision import Verdict
 from turnout_sidecar.classifiers.encoder import Reading
-from turnout_sidecar.classifiers.familiarity import WEIGHT, Pieces, familiarity
+from turnout_sidecar.classifiers.familiarity import WEIGHT, familiarity
 from turnout_sidecar.classifiers.heads import Fitted, bell, blend
-from turnout_sidecar.classifiers.lexical import Vocabulary, dots, hashed
+from turnout_sidecar.classifiers.lexical import Pieces, Vocabulary, dots, hashed, script
 
 Floats = npt.NDArray[np.float32]
-_HAN = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
-_LATIN = re.compile(r"[A-Za-z]")
 MIN_SCRIPT_SHARE = 0.1
-
-
-def script(text: str) -> str:
-    """`cjk`, `latin` or `other`, by what `text` mostly consists of."""
-    wide, narrow = len(_HAN.findall(text)), len(_LATIN.findall(text))
-    # A Chinese or Japanese character carries about as much as two Latin letters.
-    if wide == narrow == 0:
-        return "other"
-    return "cjk" if 2 * wide >= narrow else "latin"
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,12 +78,12 @@ class Head:
         """The threshold derived from the examples."""
         return self.full.calibration.threshold
 
-    def kernel(self, text: str, vector: Floats) -> tuple[Fitted, Floats]:
+    def kernel(self, text: str, reading: Reading) -> tuple[Fitted, Floats]:
         """The regression that suits `text`, and how like each example the text is."""
         fitted = self.full if script(text) in self._scripts else self.semantic
-        row = bell(self.vectors @ vector, fitted.shape.width)
+        row = bell(self.vectors @ reading.vector, fitted.shape.width)
         if fitted.shape.lexical:
-            row = blend(row, self._lexical(text), fitted.shape.lexical)
+            row = blend(row, self._lexical(text, reading), fitted.shape.lexical)
         return fitted, row
 
     def judge(
@@ -106,7 +94,7 @@ class Head:
             return Verdict(
                 route=None, out_of_scope=1.0, reason="no route has examples or a description"
             )
-        fitted, row = self.kernel(text, reading.vector)
+        fitted, row = self.kernel(text, reading)
         weights = self._weights[fitted is self.full]
         scores = (weights @ row).astype(np.float64)
         examples = row[: self.examples]
@@ -132,9 +120,9 @@ class Head:
             reason=self._reason(examples),
         )
 
-    def nearest(self, text: str, vector: Floats, count: int = 5) -> list[Near]:
+    def nearest(self, text: str, reading: Reading, count: int = 5) -> list[Near]:
         """The examples most like `text`, nearest first."""
-        _, row = self.kernel(text, vector)
+        _, row = self.kernel(text, reading)
         order = np.argsort(-row[: self.examples])[:count]
         return [self._near(int(i), float(row[i])) for i in order]
 
@@ -148,8 +136,8 @@ class Head:
         route = self.routes[label] if label >= 0 else None
         return Near(route=route, text=self.texts[index], similarity=round(similarity, 4))
 
-    def _lexical(self, text: str) -> Floats:
+    def _lexical(self, text: str, reading: Reading) -> Floats:
         """The inner product of the text's lexical vector with each example's."""
-        mine, weights = self._vocabulary.place(hashed(text, self.max_chars))
+        mine, weights = self._vocabulary.place(hashed(text, self.max_chars, reading.pieces))
         postings = (self._starts, self._owners, self._values)
         return dots(mine, weights, postings, len(self.texts))

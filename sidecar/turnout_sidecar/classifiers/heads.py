@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from turnout_sidecar.classifiers import familiarity
 from turnout_sidecar.classifiers.confidence import USUAL, Calibration, fit_calibration
-from turnout_sidecar.classifiers.lexical import Hashes, SparseRows, Vocabulary
+from turnout_sidecar.classifiers.lexical import Hashes, Pieces, SparseRows, Vocabulary
 
 Floats = npt.NDArray[np.float32]
 Labels = npt.NDArray[np.int64]
@@ -165,7 +165,7 @@ class Examples(msgspec.Struct, frozen=True):
 
     vectors: Floats
     features: tuple[tuple[Hashes, Floats], ...]
-    pieces: Sequence[familiarity.Pieces]
+    pieces: Sequence[Pieces]
     labels: Labels
     is_name: Bools
     count: int
@@ -179,7 +179,7 @@ class Trained(msgspec.Struct, frozen=True):
     full: Fitted
     semantic: Fitted
     """For texts in a script that the examples hardly use: words cannot help there."""
-    seen: familiarity.Pieces
+    seen: Pieces
 
 
 def train(examples: Examples, *, shape: Shape | None = None) -> Trained:

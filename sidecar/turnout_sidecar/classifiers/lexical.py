@@ -1,5 +1,7 @@
 """What a text says letter by letter: words, word pairs and character runs, weighted by rarity.
 
+In Chinese, Japanese and Korean texts the encoder's pieces serve as words.
+
 The encoder knows what a sentence means; this knows which words it uses. Features are 32-bit hashes,
 so a vocabulary is a sorted array of numbers. Pure, no input or output.
 """
@@ -19,6 +21,14 @@ from turnout_sidecar.classifiers.base import cut
 Floats = npt.NDArray[np.float32]
 Hashes = npt.NDArray[np.uint32]
 Indices = npt.NDArray[np.int64]
+Pieces = npt.NDArray[np.int32]
+PIECE_WEIGHT = 2.5
+"""Beside a character run. Chosen on BELLE, five-fold: 76.5 % without pieces, 77.3 to 78.3 % with
+weights from 1 to 3."""
+CONTROL_PIECES = 3
+"""The encoder's first piece numbers stand for unknown, begin and end of a text."""
+_HAN = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
+_LATIN = re.compile(r"[A-Za-z]")
 _TOKEN = re.compile(r"[a-z0-9']+|[^\W\d_a-z]+|\d+")
 UNKNOWN_SHARE = 0.1
 """How much of an unseen feature's weight counts when a text is brought to unit length."""
@@ -44,11 +54,26 @@ def grams(text: str, max_chars: int) -> list[str]:
     return found
 
 
-def hashed(text: str, max_chars: int) -> tuple[Hashes, Floats]:
-    """The distinct features of `text` and 1 + ln(count) for each."""
+def script(text: str) -> str:
+    """`cjk`, `latin` or `other`, by what `text` mostly consists of."""
+    wide, narrow = len(_HAN.findall(text)), len(_LATIN.findall(text))
+    # A Chinese or Japanese character carries about as much as two Latin letters.
+    if wide == narrow == 0:
+        return "other"
+    return "cjk" if 2 * wide >= narrow else "latin"
+
+
+def hashed(text: str, max_chars: int, pieces: Pieces) -> tuple[Hashes, Floats]:
+    """The distinct features of `text` (`pieces`: the encoder's) and 1 + ln(count) for each."""
     numbers = np.fromiter((crc32(g.encode()) for g in grams(text, max_chars)), np.uint32)
     distinct, counts = np.unique(numbers, return_counts=True)
-    return distinct, (1.0 + np.log(counts)).astype(np.float32)
+    values = (1.0 + np.log(counts)).astype(np.float32)
+    if script(text) != "cjk":
+        return distinct, values
+    told = np.unique(pieces[pieces >= CONTROL_PIECES])
+    words = np.fromiter((crc32(b"p%d" % number) for number in told), np.uint32)
+    weights = np.full(len(words), PIECE_WEIGHT, np.float32)
+    return np.concatenate([distinct, words]), np.concatenate([values, weights])
 
 
 class Vocabulary:

@@ -101,7 +101,10 @@ def train_here(lesson: Lesson, encoder_path: Path, progress: Progress | None = N
     give_back_memory()  # The kernels want what the encoder had.
     examples = Examples(
         vectors=vectors,
-        features=tuple(hashed(text, lesson.max_chars) for text in lesson.texts),
+        features=tuple(
+            hashed(text, lesson.max_chars, mine)
+            for text, mine in zip(lesson.texts, pieces, strict=True)
+        ),
         pieces=pieces,
         labels=np.array(lesson.labels, np.int64),
         is_name=np.arange(len(lesson.texts)) >= len(lesson.texts) - lesson.names,
