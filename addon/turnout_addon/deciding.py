@@ -48,9 +48,11 @@ class Decider:
             passage.decision = _timed(passed(str(error)), started)
             return plans.Leave(received.origin if received.is_reverse else None)
 
-        async def classify(text: str) -> Verdict:
+        async def classify(request: Request) -> Verdict:
             timeout_ms = routing.settings.sidecar.default_timeout_ms
-            return await self._sidecar.classify(text, timeout_ms=timeout_ms)
+            return await self._sidecar.classify(
+                request.text, request.attachments, timeout_ms=timeout_ms
+            )
 
         decision = _timed(await routing.decide(request, classify), started)
         passage.decision = decision

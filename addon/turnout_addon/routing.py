@@ -20,7 +20,7 @@ from turnout_rules.reading import Reader
 from turnout_rules.request import Request
 from turnout_rules.turns import Turns
 
-Classify = Callable[[str], Awaitable[Verdict]]
+Classify = Callable[[Request], Awaitable[Verdict]]
 AUTO_MODEL = "turnout/auto"
 
 
@@ -68,7 +68,7 @@ class Routing:
             return None
         if not self.table.semantic_routes:
             return None
-        verdict = await classify(request.text)
+        verdict = await classify(request)
         if verdict.route is not None and self.table.route(verdict.route) is None:
             reason = f"sidecar's table is another one: it has a route {verdict.route!r}"
             return Verdict(route=None, reason=reason)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
+from collections.abc import Sequence
 
 import aiohttp
 import msgspec
@@ -71,14 +72,16 @@ class SidecarClient:
         self._breaker = Breaker()
         self._session: aiohttp.ClientSession | None = None
 
-    async def classify(self, text: str, *, timeout_ms: int) -> Verdict:
+    async def classify(
+        self, text: str, attachments: Sequence[str] = (), *, timeout_ms: int
+    ) -> Verdict:
         """The classifier's verdict, or one without a route that says why there is none."""
         now = time.monotonic()
         if not self._breaker.allows(now):
             return self._without("breaker_open", "sidecar is not answering, not asked")
         try:
             async with asyncio.timeout(timeout_ms / 1000):
-                answer = await self._ask(text)
+                answer = await self._ask(text, attachments)
         except TimeoutError:
             self._breaker.failed(time.monotonic())
             return self._without("late", f"classifier late (over {timeout_ms} ms)")
@@ -97,10 +100,10 @@ class SidecarClient:
             await self._session.close()
             self._session = None
 
-    async def _ask(self, text: str) -> _Answer:
+    async def _ask(self, text: str, attachments: Sequence[str]) -> _Answer:
         if self._session is None:
             self._session = self._open()
-        body = msgspec.json.encode({"text": text, "only": "semantic"})
+        body = msgspec.json.encode({"text": text, "attachments": attachments, "only": "semantic"})
         url = "http://sidecar/route" if self._is_unix else f"{self.address.rstrip('/')}/route"
         async with self._session.post(url, data=body, headers=self._headers) as response:
             response.raise_for_status()

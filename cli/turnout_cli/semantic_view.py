@@ -49,7 +49,7 @@ def ask_classifier(rules: Rules, request: Request, decision: Decision) -> Said:
     async def ask() -> Said:
         classifier, _ = await ready_classifier(rules)
         try:
-            verdict = await classifier.classify(request.text)
+            verdict = await classifier.classify(request.text, request.attachments)
             settled = rules.table.settle(request, decision, verdict)
             near = []
             if isinstance(classifier, EmbeddedClassifier):

@@ -26,6 +26,9 @@ _decode_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 DEFAULT_READING = Reading()
 
 
+ATTACHMENTS = frozenset({"image", "audio", "file"})
+
+
 class Request:
     """One request. `Reader.read` makes them from bytes, `from_text` from a person's words."""
 
@@ -151,6 +154,11 @@ class Request:
         if self._needs is None:
             self._needs = inspection.find_needs(self)
         return self._needs
+
+    @property
+    def attachments(self) -> tuple[str, ...]:
+        """What comes with the text: any of audio, file, image."""
+        return tuple(sorted(self.needs & ATTACHMENTS))
 
     @property
     def bound(self) -> str:

@@ -208,7 +208,10 @@ def _with_verdict(decision: Decision, verdict: Verdict | None) -> Decision:
             reason += f"; the classifier: {verdict.reason or 'none of the routes'}"
         else:
             odds = f"{verdict.probability:.2f} < {verdict.threshold:.2f}"
-            reason += f"; the classifier is not sure ({verdict.route} {odds})"
+            second = ""
+            if verdict.runner_up is not None:
+                second = f", then {verdict.runner_up} {verdict.runner_up_probability:.2f}"
+            reason += f"; the classifier is not sure ({verdict.route} {odds}{second})"
     return msgspec.structs.replace(decision, verdict=verdict, wants_classifier=False, reason=reason)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -58,7 +59,7 @@ class Decider:
             self._log.record(request.text, decision, version=snapshot.table.version, source=source)
         return decision
 
-    async def classify(self, text: str, snapshot: Snapshot) -> Verdict:
+    async def classify(self, text: str, attachments: Sequence[str], snapshot: Snapshot) -> Verdict:
         """What the classifier says, or a verdict without a route that says why there is none."""
         if self.classifier is None:
             self._metrics.classifications.labels("off").inc()
@@ -66,7 +67,7 @@ class Decider:
         timeout_ms = snapshot.settings.classifier.timeout_ms
         try:
             async with asyncio.timeout(timeout_ms / 1000):
-                verdict = await self.classifier.classify(text)
+                verdict = await self.classifier.classify(text, attachments)
         except TimeoutError:
             self._metrics.classifications.labels("late").inc()
             return Verdict(route=None, reason=f"classifier late (over {timeout_ms} ms)")
@@ -85,7 +86,7 @@ class Decider:
             return None
         if not snapshot.table.semantic_routes:
             return None
-        verdict = await self.classify(request.text, snapshot)
+        verdict = await self.classify(request.text, request.attachments, snapshot)
         if verdict.route is not None and snapshot.table.route(verdict.route) is None:
             return Verdict(route=None, reason="the rules changed while the classifier was asked")
         return verdict

@@ -75,6 +75,10 @@ _QUESTION = {
                     "headers": {"type": "object"},
                     "model": {"type": "string"},
                     "only": {"enum": ["semantic"]},
+                    "attachments": {
+                        "type": "array",
+                        "items": {"enum": ["image", "audio", "file"]},
+                    },
                 },
                 "oneOf": [{"required": [name]} for name in ("text", "messages", "body")],
             }

@@ -6,7 +6,8 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Literal
 
 import msgspec
 from aiohttp import web
@@ -31,6 +32,8 @@ class Question(msgspec.Struct, frozen=True):
     headers: dict[str, str] = {}
     model: str = "turnout/auto"
     only: str = ""
+    attachments: list[Literal["image", "audio", "file"]] = []
+    """What came with `text`, for a caller that sends no body."""
 
 
 class RouteApi:
@@ -63,7 +66,8 @@ class RouteApi:
         except Unreadable as error:
             return plain_error(400, "unreadable_request", f"the body cannot be read: {error}")
         if question.only == "semantic":
-            return await self._semantic(request, snapshot)
+            attachments = question.attachments or request.attachments
+            return await self._semantic(request, attachments, snapshot)
         decision = await self._service.decider.decide(request, snapshot, source="route_api")
         return _json(_decision_row(decision, request, snapshot))
 
@@ -116,9 +120,11 @@ class RouteApi:
                 return _json(row)
         return plain_error(404, "model_not_found", f"no model {wanted[:200]!r} here")
 
-    async def _semantic(self, request: Request, snapshot: Snapshot) -> web.Response:
+    async def _semantic(
+        self, request: Request, attachments: Sequence[str], snapshot: Snapshot
+    ) -> web.Response:
         """The classifier's word alone, for a proxy that weighs it on its own table."""
-        verdict = await self._service.decider.classify(request.text, snapshot)
+        verdict = await self._service.decider.classify(request.text, attachments, snapshot)
         row = {
             "route": verdict.route if verdict.is_accepted else None,
             "verdict": verdict,

@@ -124,7 +124,9 @@ NEEDS: list[tuple[str, dict[str, Any], set[str]]] = [
 
 @pytest.mark.parametrize(("endpoint", "body", "needs"), NEEDS)
 def test_needs(endpoint: str, body: dict[str, Any], needs: set[str]) -> None:
-    assert read(body, endpoint=endpoint).needs == needs
+    request = read(body, endpoint=endpoint)
+    assert request.needs == needs
+    assert set(request.attachments) == needs & {"image", "audio", "file"}
 
 
 def items(*values: dict[str, Any]) -> dict[str, Any]:

@@ -421,6 +421,10 @@ def test_under_the_threshold_the_default_route_decides() -> None:
     decision = settled(Verdict(route="summary", probability=0.3, threshold=0.5))
     assert (decision.route, decision.layer) == ("fallback", "default")
     assert "not sure (summary 0.30 < 0.50)" in decision.reason
+    second = Verdict(
+        route="summary", probability=0.3, threshold=0.5, runner_up="news", runner_up_probability=0.1
+    )
+    assert "not sure (summary 0.30 < 0.50, then news 0.10)" in settled(second).reason
 
 
 def test_without_an_answer_the_default_route_decides_and_says_so() -> None:

@@ -106,7 +106,8 @@ async def test_route_without_a_hit_is_the_default_route(it: Sidecar) -> None:
 
 
 async def test_only_semantic_gives_the_classifiers_word(it: Sidecar) -> None:
-    status, answer = await ask_route(it, {"text": "code", "only": "semantic"})
+    asked = {"text": "code", "attachments": ["image"], "only": "semantic"}
+    status, answer = await ask_route(it, asked)
     assert status == 200
     assert answer["route"] is None
     assert "off" in answer["verdict"]["reason"]
@@ -121,6 +122,8 @@ BAD_QUESTIONS: list[Any] = [
     {"text": "a", "messages": []},
     {"body": 5},
     {"text": "a", "only": "rules"},
+    {"text": "a", "attachments": ["cat"]},
+    b'{"text": "\\ud800 hi"}',
     {"body": {}, "path": "/nothing"},
 ]
 
@@ -130,6 +133,9 @@ async def test_a_bad_question_is_a_400(it: Sidecar, question: Any) -> None:
     status, answer = await ask_route(it, question)
     assert status == 400
     assert answer["error"]["message"]
+    assert ("surrogate" in answer["error"]["message"]) == (
+        b"ud800" in bytes(str(question), "ascii")
+    )
 
 
 async def test_healthz_says_what_is_in_force(it: Sidecar, rules: Path) -> None:

@@ -68,7 +68,7 @@ async def test_systemone_is_asked_one_question_with_a_way_out_and_the_pinned_mod
     assert (verdict.probability, verdict.runner_up, verdict.out_of_scope) == (0.91, "code", 0.04)
     question = seen[0]["questions"]["route"]
     assert seen[0]["model"] == "laya-multi"
-    assert seen[0]["state"] == {"request": "will it rain tomorrow"}
+    assert seen[0]["state"] == {"request": "will it rain tomorrow", "language": "en"}
     assert set(question["criteria"]) == {*ENGLISH, "none"}
 
 
@@ -98,6 +98,39 @@ async def test_what_decision_models_were_seen_to_answer(seen: dict[str, Any]) ->
         assert verdict.is_accepted
     else:
         assert verdict.route is None and seen["reason"] in verdict.reason
+
+
+@pytest.mark.parametrize("kind", ["systemone", "chat"])
+async def test_language_and_attachments_are_told_and_kept_apart_in_the_cache(kind: Any) -> None:
+    bodies: list[dict[str, Any]] = []
+
+    async def answer(request: web.Request) -> web.Response:
+        bodies.append(await request.json())
+        if kind == "chat":
+            said = {"message": {"content": '{"route": "weather"}'}}
+            return web.json_response({"choices": [said]})
+        return web.json_response(_systemone("weather", weather=0.9, none=0.1))
+
+    path = "/v1/systemone" if kind == "systemone" else "/v1/chat/completions"
+    server = await _server(path, answer)
+    classifier = build_classifier(_settings(kind, str(server.make_url("/v1"))))
+    await classifier.prepare(table_of(ENGLISH))
+    for attachments in ((), ("image",), ("audio", "image"), ("image",)):
+        await classifier.classify("明天会下雨吗", attachments)
+    await classifier.close()
+    await server.close()
+    assert len(bodies) == 3
+    if kind == "systemone":
+        said = {"request": "明天会下雨吗", "language": "zh"}
+        states = [body["state"] for body in bodies]
+        attached = [{}, {"attachments": "image"}, {"attachments": "audio, image"}]
+        assert states == [{**said, **more} for more in attached]
+    else:
+        assert [body["messages"][-1]["content"] for body in bodies] == [
+            "Request: 明天会下雨吗",
+            "Request (with image): 明天会下雨吗",
+            "Request (with audio, image): 明天会下雨吗",
+        ]
 
 
 async def test_none_of_these_names_no_route() -> None:

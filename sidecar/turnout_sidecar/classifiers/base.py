@@ -6,6 +6,7 @@ strange text.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 from turnout_rules.decision import Verdict
@@ -18,8 +19,11 @@ class Classifier(Protocol):
     async def prepare(self, table: Table) -> None:
         """Get ready for `table` aside, then swap; the old state serves until then."""
 
-    async def classify(self, text: str) -> Verdict:
-        """The most probable route for `text` under the table last prepared."""
+    async def classify(self, text: str, attachments: Sequence[str] = ()) -> Verdict:
+        """The most probable route for `text` under the table last prepared.
+
+        `attachments` (of image, audio, file) come with the text; not every classifier hears them.
+        """
 
     async def close(self) -> None:
         """Let go of everything; calls in flight still get a verdict."""

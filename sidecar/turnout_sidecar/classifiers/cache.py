@@ -26,7 +26,8 @@ class VerdictCache:
     def key(self, text: str, state: str) -> bytes:
         """The key of `text` under `state`."""
         plain = normalise(text).encode("utf-8", "surrogatepass")
-        return blake2b(plain, digest_size=16, key=state.encode()[:64]).digest()
+        under = blake2b(state.encode("utf-8", "surrogatepass"), digest_size=32).digest()
+        return blake2b(plain, digest_size=16, key=under).digest()
 
     def get(self, key: bytes) -> Verdict | None:
         """The verdict kept under `key`, freshened."""

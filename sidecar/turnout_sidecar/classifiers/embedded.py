@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -63,8 +64,8 @@ class EmbeddedClassifier:
         own = {r.name: r.threshold for r in table.semantic_routes if r.threshold is not None}
         self._state = _State(head=head, thresholds=own, key=f"{lesson.digest}{table.version}")
 
-    async def classify(self, text: str) -> Verdict:
-        """The verdict on `text`; from the cache where the text is known."""
+    async def classify(self, text: str, attachments: Sequence[str] = ()) -> Verdict:
+        """The verdict on `text`; from the cache where the text is known. Texts alone count here."""
         started = time.perf_counter_ns()
         state = self._state
         if state is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from turnout_rules.decision import Verdict
@@ -14,7 +15,7 @@ class OffClassifier:
     async def prepare(self, table: Table) -> None:
         """Nothing to get ready."""
 
-    async def classify(self, text: str) -> Verdict:
+    async def classify(self, text: str, attachments: Sequence[str] = ()) -> Verdict:
         """No route, and why."""
         return Verdict(route=None, reason="classifier switched off in the settings")
 

@@ -10,13 +10,16 @@ import asyncio
 import os
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import Any
 
 import aiohttp
 import msgspec
 
 from turnout_rules.decision import Verdict
+from turnout_rules.languages import language
 from turnout_rules.model import Route
+from turnout_rules.normalise import normalise
 from turnout_rules.settings import Classifier as ClassifierSettings
 from turnout_rules.table import Table
 from turnout_sidecar.classifiers.base import ClassifierError, cut
@@ -69,7 +72,7 @@ class RemoteClassifier(ABC):
         names = "\n".join(f"{r.name}\t{_meaning(r)}" for r in self._routes)
         self._version = f"{table.version}\n{names}"
 
-    async def classify(self, text: str) -> Verdict:
+    async def classify(self, text: str, attachments: Sequence[str] = ()) -> Verdict:
         """Ask the server, under the deadline of the settings."""
         started = time.perf_counter_ns()
         text = cut(text, self._settings.max_text_chars)
@@ -79,10 +82,11 @@ class RemoteClassifier(ABC):
             return Verdict(route=None, reason="no route has examples or a description")
         if not text.strip():
             return Verdict(route=None, reason="no text to classify")
-        key = self._cache.key(text, self._version)
+        context = context_of(text, attachments)
+        key = self._cache.key(text, f"{context}{self._version}")
         verdict = self._cache.get(key)
         if verdict is None:
-            verdict = await self._answer(text)
+            verdict = await self._answer(text, context)
             if verdict.route is not None:
                 self._cache.put(key, verdict)
         elapsed_us = (time.perf_counter_ns() - started) / 1_000
@@ -112,13 +116,13 @@ class RemoteClassifier(ABC):
         return DEFAULT_THRESHOLD if chosen is None else chosen
 
     @abstractmethod
-    async def _ask(self, text: str) -> Asked:
+    async def _ask(self, text: str, context: dict[str, str]) -> Asked:
         """Put the question about `text`, in the server's own words."""
 
-    async def _answer(self, text: str) -> Verdict:
+    async def _answer(self, text: str, context: dict[str, str]) -> Verdict:
         try:
             async with asyncio.timeout(self._settings.timeout_ms / 1_000):
-                asked = await self._ask(text)
+                asked = await self._ask(text, context)
         except TimeoutError:
             late = f"{self.kind} classifier late (over {self._settings.timeout_ms} ms)"
             return Verdict(route=None, reason=late)
@@ -175,6 +179,12 @@ class RemoteClassifier(ABC):
             return msgspec.json.decode(raw)
         except (msgspec.DecodeError, RecursionError) as error:
             raise Nonsense(f"no JSON ({error})") from error
+
+
+def context_of(text: str, attachments: Sequence[str]) -> dict[str, str]:
+    """What is known of a request besides its text: `language` (ISO 639-1), `attachments`."""
+    known = {"language": language(normalise(text)), "attachments": ", ".join(attachments)}
+    return {name: value for name, value in known.items() if value}
 
 
 def options(routes: tuple[Route, ...]) -> dict[str, str]:

@@ -31,13 +31,14 @@ class SystemOneClassifier(RemoteClassifier):
                 "description: use `kind: embedded`, or teach fewer routes"
             )
 
-    async def _ask(self, text: str) -> Asked:
+    async def _ask(self, text: str, context: dict[str, str]) -> Asked:
         question = {
             "type": "choice",
             "instructions": INSTRUCTIONS,
             "criteria": options(self._routes),
         }
-        body: dict[str, Any] = {"state": {"request": text}, "questions": {"route": question}}
+        state = {"request": text, **context}
+        body: dict[str, Any] = {"state": state, "questions": {"route": question}}
         if self._settings.model:
             body["model"] = self._settings.model
         base = self._settings.url.rstrip("/").removesuffix("/v1/systemone").removesuffix("/v1")
