@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import shutil
+
 import numpy as np
 import pytest
 
@@ -69,3 +72,18 @@ def test_the_encoder_tells_its_hidden_layer_and_pieces_for_one_text_as_for_many(
         np.testing.assert_array_equal(alone.vector, vector)
         assert list(alone.pieces) == list(mine)
     assert len(set(pieces[0])) > 4
+
+
+@pytest.mark.local
+@pytest.mark.usefixtures("fetched_models")
+def test_without_room_for_a_copy_the_encoder_is_loaded_from_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def full(*_args: object, **_kwargs: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    path = model_store.path_of("sentence-encoder")
+    assert path is not None
+    usual = Encoder(path).encode("will it rain")
+    monkeypatch.setattr(shutil, "copyfileobj", full)
+    np.testing.assert_array_equal(Encoder(path).encode("will it rain").vector, usual.vector)

@@ -70,23 +70,11 @@ class Encoder:
         options.log_severity_level = 3
         self._max_chars = max_chars
         try:
-            with tempfile.NamedTemporaryFile(prefix="turnout-", suffix=".onnx") as opened:
-                with path.open("rb") as file:
-                    shutil.copyfileobj(file, opened)
-                opened.write(_more_outputs(_INSIDE))
-                opened.flush()
-                self._session: Any = onnxruntime.InferenceSession(
-                    opened.name, options, providers=["CPUExecutionProvider"]
-                )
-        except OSError as error:
-            raise ClassifierError(
-                f"{path} cannot be copied to {tempfile.gettempdir()}: {error.strerror}"
-            ) from error
+            self._session: Any = _opened(path, onnxruntime.InferenceSession, options)
         except Exception as error:  # onnxruntime's own exceptions share no public base
             raise ClassifierError(
                 f"{path} cannot be loaded ({error}): `turnout models pull --force sentence-encoder`"
             ) from error
-
         give_back_memory()
 
     def encode(self, text: str) -> Reading:
@@ -114,6 +102,21 @@ class Encoder:
             if progress is not None:
                 progress(1)
         return out, pieces
+
+
+def _opened(path: Path, session: Callable[..., Any], options: Any) -> Any:
+    """The model in `path` with more outputs."""
+    providers, more = ["CPUExecutionProvider"], _more_outputs(_INSIDE)
+    try:
+        with tempfile.NamedTemporaryFile(prefix="turnout-", suffix=".onnx") as copy:
+            with path.open("rb") as file:
+                shutil.copyfileobj(file, copy)
+            copy.write(more)
+            copy.flush()
+            return session(copy.name, options, providers=providers)
+    except OSError:
+        # No room for a copy. From memory it works, too, but the session keeps these 72 MB.
+        return session(path.read_bytes() + more, options, providers=providers)
 
 
 def give_back_memory() -> None:
