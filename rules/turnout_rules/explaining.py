@@ -43,7 +43,9 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
         if decision.is_observed:
             lines.append("  observed  the request itself is not changed")
         if decision.wants_classifier:
-            lines.append("  note      the classifier, where it runs, is asked first")
+            lines.append(
+                "  note      the classifier, where it runs, is asked first (--semantic asks it)"
+            )
         lines += [f"  hit       {hit.route}: {entry_words(hit.pattern)}" for hit in self.hits]
         lines += [f"  lost      {loser.route}: {loser.reason}" for loser in self.losers]
         return "\n".join(lines)
