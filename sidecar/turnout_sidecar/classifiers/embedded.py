@@ -139,7 +139,7 @@ class EmbeddedClassifier:
             return await asyncio.to_thread(load, path)
         except FileNotFoundError:
             pass
-        except (OSError, ValueError, KeyError, msgspec.ValidationError) as error:
+        except (OSError, ValueError) as error:
             log.info("the trained head %s is unusable (%s) and is trained again", path, error)
         if self._is_closed:
             raise ClassifierError("the classifier is closed")
@@ -156,7 +156,8 @@ def build_embedded(settings: ClassifierSettings) -> EmbeddedClassifier:
     path = path_of(MODEL)
     if path is None:
         raise ClassifierError(
-            f"the sentence encoder is not here: run `turnout models pull` (and {PACKAGES})"
+            "the sentence encoder is not here, or not whole: "
+            f"run `turnout models pull` (and {PACKAGES})"
         )
     return EmbeddedClassifier(settings, path)
 
