@@ -30,9 +30,18 @@ def working(what: str, total: int) -> Iterator[Callable[[int], None]]:
         yield lambda more: bar.advance(task, more)
 
 
+def build(rules: Rules) -> Classifier:
+    """The classifier of the settings; one of our own targets is asked through a running sidecar."""
+    from turnout_sidecar.classifiers import build_classifier
+    from turnout_sidecar.listening import read_record
+
+    running = read_record()
+    return build_classifier(rules.settings, socket=running.socket if running else "")
+
+
 async def ready_classifier(rules: Rules) -> tuple[Classifier, float]:
     """The classifier of the settings, trained for the rules, and its threshold."""
-    from turnout_sidecar.classifiers import ClassifierError, build_classifier
+    from turnout_sidecar.classifiers import ClassifierError
 
     if rules.settings.classifier.kind == "off":
         raise ClassifierError("the classifier is switched off in turnout.yaml (classifier: kind)")
@@ -40,7 +49,7 @@ async def ready_classifier(rules: Rules) -> tuple[Classifier, float]:
         raise ClassifierError(
             "no route has examples or a description: give some routes `examples:` first"
         )
-    classifier = build_classifier(rules.settings)
+    classifier = build(rules)
     prepare: Any = classifier.prepare
     examples = sum(len(r.examples) + bool(r.description) for r in rules.table.semantic_routes)
     if rules.settings.classifier.kind == "embedded":

@@ -75,6 +75,7 @@ async def _serve(args: argparse.Namespace) -> int:
     host = args.listen_host or sidecar.listen_host
     token = check_listener(host, os.environ)
     path = await asyncio.to_thread(socket_path, args.socket or sidecar.socket)
+    service.socket = str(path)
     port = sidecar.port if args.port is None else args.port
     runner, listening = await listen(build_app(service, token=token), host, port, path)
     try:

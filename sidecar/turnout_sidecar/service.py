@@ -67,6 +67,8 @@ class Service:
         self.classifier_settled = asyncio.Event()
         """Set once the classifier is ready, off or known not to work."""
         self.is_closing = False
+        self.socket = ""
+        """The Unix socket that it is served on, once there is one."""
         self._classifier: Classifier | None = None
         # Set by a reload, awaited by the classifier's task, so that quick edits train once.
         self._has_new_table = asyncio.Event()
@@ -154,7 +156,9 @@ class Service:
             from turnout_sidecar.classifiers import build_classifier
 
             if self._classifier is None:
-                self._classifier = await asyncio.to_thread(build_classifier, settings)
+                self._classifier = await asyncio.to_thread(
+                    build_classifier, settings, socket=self.socket
+                )
             await self._classifier.prepare(self.live.current.table)
         except Exception as error:
             return str(error) or type(error).__name__

@@ -357,7 +357,7 @@ async def test_a_broken_classifier_is_reported_and_the_sidecar_serves(
     fine = classifiers.build_classifier
     is_here = False
 
-    def build(settings: Settings) -> classifiers.Classifier:
+    def build(settings: Settings, **_more: Any) -> classifiers.Classifier:
         if not is_here:
             raise ModuleNotFoundError("No module named 'onnxruntime'")
         return fine(msgspec.structs.replace(settings, classifier=ClassifierSettings(kind="off")))

@@ -60,10 +60,10 @@ def run(args: argparse.Namespace) -> int:
 
 async def _ask_classifier(rules: Rules, outcomes: list[Outcome]) -> list[Outcome]:
     """Settle what no rule took, and judge it again by what the classifier says."""
+    from turnout_cli.teaching import build
     from turnout_rules.probes import differences
-    from turnout_sidecar.classifiers import build_classifier
 
-    classifier = build_classifier(rules.settings)
+    classifier = build(rules)
     await classifier.prepare(rules.table)
     settled = []
     try:

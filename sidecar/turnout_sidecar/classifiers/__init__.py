@@ -17,8 +17,11 @@ BLAS_THREADS = "OPENBLAS_NUM_THREADS"
 __all__ = ["Classifier", "ClassifierError", "build_classifier"]
 
 
-def build_classifier(settings: Settings) -> Classifier:
-    """The classifier that `settings` name. May block for a second; raises `ClassifierError`."""
+def build_classifier(settings: Settings, *, socket: str = "") -> Classifier:
+    """The classifier that `settings` name. May block for a second; raises `ClassifierError`.
+
+    `socket` is that of the sidecar through which a chat model among our own targets is asked.
+    """
     chosen = settings.classifier
     if chosen.kind == "embedded":
         with _one_blas_thread():
@@ -32,7 +35,7 @@ def build_classifier(settings: Settings) -> Classifier:
     if chosen.kind == "chat":
         from turnout_sidecar.classifiers.chat import ChatClassifier
 
-        return ChatClassifier(settings)
+        return ChatClassifier(settings, socket)
     from turnout_sidecar.classifiers.off import OffClassifier
 
     return OffClassifier()

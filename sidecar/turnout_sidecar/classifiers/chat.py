@@ -9,16 +9,21 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from typing import Any
 
+import aiohttp
 import msgspec
 
 from turnout_rules.decision import Verdict
 from turnout_rules.settings import Settings
 from turnout_rules.table import Table
+from turnout_sidecar.classifiers.base import ClassifierError
 from turnout_sidecar.classifiers.remote import NONE, Asked, Nonsense, RemoteClassifier, options
+from turnout_sidecar.guarding import TOKEN_HEADER, TOKEN_VARIABLE
 
 UNKNOWN_CONFIDENCE = 0.6
+GATEWAY = "http://sidecar"
 
 
 class ChatClassifier(RemoteClassifier):
@@ -26,20 +31,34 @@ class ChatClassifier(RemoteClassifier):
 
     kind = "chat"
 
-    def __init__(self, settings: Settings) -> None:
-        """Opens nothing yet."""
+    def __init__(self, settings: Settings, socket: str = "") -> None:
+        """Opens nothing yet. `socket`: the Unix socket of the sidecar that has our targets."""
         super().__init__(settings.classifier)
-        self._gateway = f"http://127.0.0.1:{settings.sidecar.port}/v1"
+        self._socket = socket
         self._base = settings.classifier.url.rstrip("/")
         self._model = settings.classifier.model
         self._has_logprobs = True
 
     async def prepare(self, table: Table) -> None:
-        """Take the routes as options; a target name becomes the gateway's URL and that model."""
+        """Take the routes as options; a target's name becomes the gateway's URL and that model.
+
+        Raises `ClassifierError` for a target when there is no sidecar to ask.
+        """
         await super().prepare(table)
-        if "://" not in self._settings.url:
-            # The gateway starts the engine on demand and holds the queue, as for any client.
-            self._base, self._model = self._gateway, table.resolve(self._settings.url).name
+        if "://" in self._settings.url:
+            return
+        if not self._socket:
+            raise ClassifierError(
+                f"the classifier's url {self._settings.url} is a target, which only a running "
+                "sidecar can ask: `turnout up`"
+            )
+        # The gateway starts the engine on demand and holds the queue, as for any client.
+        self._base, self._model = f"{GATEWAY}/v1", table.resolve(self._settings.url).name
+        self._headers = {TOKEN_HEADER: os.environ.get(TOKEN_VARIABLE, "")}
+
+    def _connector(self) -> aiohttp.BaseConnector | None:
+        is_ours = self._base.startswith(GATEWAY)
+        return aiohttp.UnixConnector(self._socket) if is_ours else None
 
     async def _ask(self, text: str, context: dict[str, str]) -> Asked:
         names = [*(route.name for route in self._routes), NONE]

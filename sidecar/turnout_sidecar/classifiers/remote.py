@@ -62,6 +62,7 @@ class RemoteClassifier(ABC):
         self._cache = VerdictCache(settings.cache_entries)
         self._routes: tuple[Route, ...] = ()
         self._version = ""
+        self._headers: dict[str, str] = {}
         self._session: aiohttp.ClientSession | None = None
         self._is_closed = False
 
@@ -161,11 +162,15 @@ class RemoteClassifier(ABC):
             reason=f"{self.kind} classifier",
         )
 
+    def _connector(self) -> aiohttp.BaseConnector | None:
+        """What the session connects with; None: the usual."""
+        return None
+
     async def _post(self, url: str, body: dict[str, Any], key: str) -> Any:
         if self._session is None:
             # Proxy variables point at ourselves: never obey them here.
-            self._session = aiohttp.ClientSession(trust_env=False)
-        headers = {"authorization": f"Bearer {key}"} if key else {}
+            self._session = aiohttp.ClientSession(connector=self._connector(), trust_env=False)
+        headers = {**self._headers, **({"authorization": f"Bearer {key}"} if key else {})}
         async with self._session.post(
             url, json=body, headers=headers, allow_redirects=False
         ) as answer:
