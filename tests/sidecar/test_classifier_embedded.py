@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -22,7 +23,7 @@ from turnout_sidecar.teaching_lint import contradictions, misplaced
 DATA = Path(__file__).parents[1] / "data"
 ORPHANING = """
 import os, signal, subprocess, sys, time
-command = [sys.executable, "-m", sys.argv[1], sys.argv[2], str(os.getpid())]
+command = [sys.executable, "-m", *sys.argv[1:], str(os.getpid())]
 child = subprocess.Popen(command, stdin=subprocess.PIPE)
 print(child.pid, flush=True)
 while "msgspec" not in open(f"/proc/{child.pid}/maps").read():
@@ -175,11 +176,30 @@ async def test_a_head_that_cannot_be_written_leaves_no_part_of_itself(
     assert [p.suffix for p in heads_folder().iterdir()] == [".npz"]
 
 
-async def test_the_child_that_trains_ends_with_its_parent(fetched_models: None) -> None:
+async def test_without_a_folder_for_it_the_head_is_trained_and_not_kept(
+    classifier: EmbeddedClassifier,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    caplog.set_level("INFO")
+    heads_folder().parent.mkdir(parents=True, exist_ok=True)
+    heads_folder().write_text("a file in the folder's place")
+    await classifier.prepare(table_of(ENGLISH))
+    assert (await classifier.classify("how do I bake a cake")).route == "cooking"
+    assert "the trained head is not kept" in caplog.text
+    assert not list(tmp_path.glob("turnout-head-*"))
+
+
+async def test_the_child_that_trains_ends_with_its_parent(
+    fetched_models: None, tmp_path: Path
+) -> None:
     path = model_store.path_of("sentence-encoder")
     trainer = "turnout_sidecar.classifiers.training"
     parent = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-c", ORPHANING, trainer, str(path)), stdout=asyncio.subprocess.PIPE
+        *(sys.executable, "-c", ORPHANING, trainer, str(path), str(tmp_path / "head.npz")),
+        stdout=asyncio.subprocess.PIPE,
     )
     assert parent.stdout is not None
     child = int(await parent.stdout.readline())

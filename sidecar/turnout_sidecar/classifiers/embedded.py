@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import tempfile
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -23,7 +24,7 @@ from turnout_sidecar.classifiers.base import ClassifierError, cut
 from turnout_sidecar.classifiers.cache import VerdictCache
 from turnout_sidecar.classifiers.encoder import PACKAGES, Encoder, Vectors, meaning
 from turnout_sidecar.classifiers.head import Head, Near
-from turnout_sidecar.classifiers.store import Lesson, load, path_for
+from turnout_sidecar.classifiers.store import Lesson, is_writable, load, path_for
 from turnout_sidecar.classifiers.training import Progress, train_apart
 from turnout_sidecar.model_store import path_of
 
@@ -51,7 +52,7 @@ class EmbeddedClassifier:
         self._cache = VerdictCache(settings.cache_entries)
         self._state: _State | None = None
         self._is_closed = False
-        self._training: asyncio.Task[Path] | None = None
+        self._training: asyncio.Task[None] | None = None
 
     async def prepare(self, table: Table, progress: Progress | None = None) -> None:
         """Train for `table`, or take the head trained earlier for the same examples."""
@@ -143,12 +144,16 @@ class EmbeddedClassifier:
             log.info("the trained head %s is unusable (%s) and is trained again", path, error)
         if self._is_closed:
             raise ClassifierError("the classifier is closed")
-        self._training = asyncio.create_task(train_apart(lesson, self._model, progress))
-        try:
-            path = await self._training
-        finally:
-            self._training = None
-        return await asyncio.to_thread(load, path)
+        with tempfile.TemporaryDirectory(prefix="turnout-head-") as spare:
+            if not await asyncio.to_thread(is_writable, path.parent):
+                log.info("%s cannot be written: the trained head is not kept", path.parent)
+                path = Path(spare, path.name)
+            self._training = asyncio.create_task(train_apart(lesson, self._model, path, progress))
+            try:
+                await self._training
+            finally:
+                self._training = None
+            return await asyncio.to_thread(load, path)
 
 
 def build_embedded(settings: ClassifierSettings) -> EmbeddedClassifier:

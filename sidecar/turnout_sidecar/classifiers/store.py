@@ -6,7 +6,9 @@ nearest ones can be shown. Never executes what it reads.
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import re
 import zipfile
 from collections.abc import Sequence
@@ -81,6 +83,15 @@ def heads_folder() -> Path:
     return cache_folder() / "heads"
 
 
+def is_writable(folder: Path) -> bool:
+    """Whether files can be kept in `folder`, which is made if it can be."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError:
+        return False
+    return os.access(folder, os.W_OK)
+
+
 def path_for(lesson: Lesson) -> Path:
     """The file of the head that `lesson` trains."""
     return heads_folder() / f"{lesson.digest}.npz"
@@ -100,7 +111,6 @@ def save(path: Path, lesson: Lesson, examples: Examples, trained: Trained) -> No
         "unknown_weight": trained.vocabulary.unknown_weight,
         "fitted": [_facts(trained.full), _facts(trained.semantic)],
     }
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     with written_aside(path) as file:
         np.savez(
             file,
@@ -152,7 +162,8 @@ def _read(path: Path) -> Head:
             max_chars=facts["max_chars"],
             digest=facts["digest"],
         )
-    path.touch()
+    with contextlib.suppress(OSError):  # A folder may be there to be read only.
+        path.touch()
     return head
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import msgspec
 
 from turnout_sidecar.classifiers.base import ClassifierError
-from turnout_sidecar.classifiers.store import Lesson, path_for
+from turnout_sidecar.classifiers.store import Lesson
 from turnout_sidecar.runners.exec_engine import die_with_parent
 
 Progress = Callable[[int, int], None]
@@ -25,12 +25,14 @@ TIMEOUT_S = 600.0
 NICENESS = 5
 
 
-async def train_apart(lesson: Lesson, encoder: Path, progress: Progress | None = None) -> Path:
-    """Train `lesson` in a child process and give the head's file. Raises `ClassifierError`."""
+async def train_apart(
+    lesson: Lesson, encoder: Path, head: Path, progress: Progress | None = None
+) -> None:
+    """Train `lesson` in a child process that writes the file `head`. Raises `ClassifierError`."""
     single = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "turnout_sidecar.classifiers.training"),
-        *(str(encoder), str(os.getpid())),
+        *(str(encoder), str(head), str(os.getpid())),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
@@ -46,12 +48,10 @@ async def train_apart(lesson: Lesson, encoder: Path, progress: Progress | None =
             with contextlib.suppress(ProcessLookupError):
                 process.kill()
             await process.wait()
-    path = path_for(lesson)
-    if process.returncode != 0 or not path.exists():
+    if process.returncode != 0:
         said = errors.decode(errors="replace").strip().splitlines()
         detail = said[-1] if said else f"exit status {process.returncode}"
         raise ClassifierError(f"training failed: {detail}")
-    return path
 
 
 async def _converse(
@@ -78,8 +78,10 @@ async def _converse(
     return errors
 
 
-def train_here(lesson: Lesson, encoder_path: Path, progress: Progress | None = None) -> Path:
-    """Encode, fit and save `lesson` in this process; blocks."""
+def train_here(
+    lesson: Lesson, encoder_path: Path, head: Path, progress: Progress | None = None
+) -> None:
+    """Encode, fit and save `lesson` as the file `head` in this process; blocks."""
     import numpy as np
 
     from turnout_sidecar.classifiers.encoder import Encoder, give_back_memory
@@ -110,18 +112,19 @@ def train_here(lesson: Lesson, encoder_path: Path, progress: Progress | None = N
         is_name=np.arange(len(lesson.texts)) >= len(lesson.texts) - lesson.names,
         count=len(lesson.routes),
     )
-    path = path_for(lesson)
-    save(path, lesson, examples, train(examples))
-    return path
+    save(head, lesson, examples, train(examples))
 
 
 def main() -> None:
-    """The child's side: `ENCODER PARENT`."""
-    die_with_parent(int(sys.argv[2]))
+    """The child's side: `ENCODER HEAD PARENT`."""
+    encoder, head, parent = sys.argv[1:]
+    die_with_parent(int(parent))
     with contextlib.suppress(OSError):
         os.nice(NICENESS)
     lesson = msgspec.json.decode(sys.stdin.buffer.read(), type=Lesson)
-    train_here(lesson, Path(sys.argv[1]), lambda done, total: print(f"{done}/{total}", flush=True))
+    train_here(
+        lesson, Path(encoder), Path(head), lambda done, total: print(f"{done}/{total}", flush=True)
+    )
 
 
 if __name__ == "__main__":
