@@ -45,6 +45,8 @@ async def misplaced(table: Table, classifier: EmbeddedClassifier) -> list[Proble
     import numpy as np
 
     texts = [(r.name, e) for r in table.semantic_routes for e in dict.fromkeys(r.examples)]
+    if not texts:
+        return []
     names = np.array([name for name, _ in texts])
     vectors = await classifier.encode([text for _, text in texts])
     cosine = vectors @ vectors.T

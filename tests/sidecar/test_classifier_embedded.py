@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from sidecar.classifier_tables import CHINESE, ENGLISH, fetched_models, table_of
-from turnout_rules.model import Route, Upstream
+from turnout_rules.model import Match, Route, Upstream
 from turnout_rules.settings import Classifier as ClassifierSettings
 from turnout_rules.table import build_table
 from turnout_sidecar import model_store
@@ -174,6 +174,32 @@ async def test_a_head_that_cannot_be_written_leaves_no_part_of_itself(
     with pytest.raises(ClassifierError, match="directory"):
         await classifier.prepare(table)
     assert [p.suffix for p in heads_folder().iterdir()] == [".npz"]
+
+
+async def test_examples_of_the_default_route_stay_there(classifier: EmbeddedClassifier) -> None:
+    strangers = ("what is the capital of Peru", "tell me a joke", "how tall is Mount Everest")
+    for names in (["cooking"], ["cooking", "code"]):
+        routes = [
+            Route(name=n, targets=((f"api/{n}", 1),), examples=ENGLISH[n], order=order)
+            for order, n in enumerate(names)
+        ]
+        default = Route(
+            name="fallback",
+            match=Match(any=(".*",)),
+            targets=(("api/any", 1),),
+            examples=strangers,
+            order=9,
+        )
+        upstream = Upstream(name="api", base_url="http://127.0.0.1:9/v1")
+        await classifier.prepare(build_table([*routes, default], {"api": upstream}, version="v"))
+        assert (await classifier.classify("how do I bake a cake")).route == "cooking"
+        for text in strangers:
+            verdict = await classifier.classify(text)
+            assert verdict.probability < min(verdict.threshold, 0.3), (names, text)
+
+
+async def test_a_table_without_examples_has_none_misplaced(classifier: EmbeddedClassifier) -> None:
+    assert await misplaced(table_of({"law": ()}), classifier) == []
 
 
 async def test_without_a_folder_for_it_the_head_is_trained_and_not_kept(

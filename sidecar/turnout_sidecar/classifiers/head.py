@@ -68,6 +68,7 @@ class Head:
         self._starts, self._owners, self._values = starts, owners, values
         # Names stand last; they are never shown as the nearest example.
         self.examples = int((~is_name).sum())
+        self._is_routes = labels[: self.examples] >= 0
         scripts = [script(t) for t, named in zip(texts, is_name, strict=True) if not named]
         self._scripts = {
             s for s in set(scripts) if scripts.count(s) >= MIN_SCRIPT_SHARE * len(scripts)
@@ -98,7 +99,8 @@ class Head:
         weights = self._weights[fitted is self.full]
         scores = (weights @ row).astype(np.float64)
         examples = row[: self.examples]
-        fit = np.asarray(scores.max() + examples.max(), np.float64)
+        near = examples[self._is_routes].max(initial=0.0)
+        fit = np.asarray(scores.max() + near, np.float64)
         if fitted is self.full:
             fit += WEIGHT * familiarity(reading.pieces, self.seen)
         belongs = float(fitted.calibration.belongs(fit))

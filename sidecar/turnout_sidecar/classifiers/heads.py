@@ -251,10 +251,13 @@ def _fit(
 
 
 def _nearest(kernel: Floats, labels: Labels, is_name: Bools) -> tuple[Floats, Floats]:
-    """How near each example is to the nearest other one, and to the nearest of another route."""
+    """How near each example is to the routes' nearest other one, and to another route's nearest.
+
+    Texts that fit none are no such neighbours: to lie near them speaks against fitting.
+    """
     near, foreign = np.zeros(len(kernel), np.float32), np.zeros(len(kernel), np.float32)
     for row, likeness in enumerate(kernel):
-        is_other = ~is_name
+        is_other = ~is_name & (labels >= 0)
         is_other[row] = False
         near[row] = likeness[is_other].max(initial=0.0)
         foreign[row] = likeness[is_other & (labels != labels[row])].max(initial=0.0)

@@ -25,7 +25,7 @@ from turnout_sidecar.classifiers.head import Head
 from turnout_sidecar.classifiers.heads import Examples, Fitted, Trained
 from turnout_sidecar.classifiers.lexical import SparseRows, Vocabulary
 
-FORMAT = 5
+FORMAT = 6
 KEEP_FILES = 24
 MOST_WITH_NAME = 20
 """With more examples than this a route's name adds nothing."""
