@@ -198,6 +198,20 @@ async def test_examples_of_the_default_route_stay_there(classifier: EmbeddedClas
             assert verdict.probability < min(verdict.threshold, 0.3), (names, text)
 
 
+@pytest.mark.parametrize("strangers", [(), ("tell me a joke",)], ids=["none", "default's only"])
+async def test_an_edit_may_take_all_examples_away(
+    classifier: EmbeddedClassifier, strangers: tuple[str, ...]
+) -> None:
+    await classifier.prepare(table_of(ENGLISH))
+    default = Route(
+        name="fallback", match=Match(any=(".*",)), targets=(("api/any", 1),), examples=strangers
+    )
+    upstream = Upstream(name="api", base_url="http://127.0.0.1:9/v1")
+    await classifier.prepare(build_table([default], {"api": upstream}, version="v2"))
+    assert classifier.describe()["routes"] == []
+    assert (await classifier.classify("how do I bake a cake")).route is None
+
+
 async def test_a_table_without_examples_has_none_misplaced(classifier: EmbeddedClassifier) -> None:
     assert await misplaced(table_of({"law": ()}), classifier) == []
 

@@ -107,6 +107,8 @@ def choose_shape(
     is_right: dict[Shape, npt.NDArray[np.float64]] = {}
     targets = one_hot(labels, count)
     inside = (labels >= 0) & ~is_name
+    if not inside.any():
+        return Shape()
     for width in WIDTHS:
         semantic = semantic_kernel(vectors, vectors, width)
         for weight in LEXICAL_WEIGHTS:
@@ -229,9 +231,9 @@ def _fit(
     coefficients, alone, without = left_out(kernel, one_hot(labels, count), own, labels)
     inside = np.flatnonzero((labels >= 0) & ~is_name)
     near, foreign = _nearest(kernel, labels, is_name)
-    fit = alone.max(axis=1) + near + extra[0]
+    fit = alone.max(axis=1, initial=-np.inf) + near + extra[0]
     has_rival = len(np.unique(labels[inside])) > 1
-    outside = without.max(axis=1) + foreign + extra[1]
+    outside = without.max(axis=1, initial=-np.inf) + foreign + extra[1]
     strange = outside[inside] if has_rival else np.zeros(0)
     background = np.flatnonzero(labels < 0)
     strange = np.concatenate([strange, fit[background]])
