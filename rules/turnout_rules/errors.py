@@ -41,4 +41,5 @@ def error_body(
         kind = _OPENAI_TYPES.get(status, "server_error")
         error = {"message": message, "type": kind, "param": None, "code": code}
         body = {"error": error, "turnout": hint}
-    return json.dumps(body, ensure_ascii=False).encode()
+    # A message may quote bytes of a client's header that were no UTF-8.
+    return json.dumps(body, ensure_ascii=False).encode(errors="backslashreplace")

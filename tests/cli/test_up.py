@@ -13,6 +13,7 @@ import httpx2
 import pytest
 
 from proxy_kit import Upstream, upstream, wait_until, write_rules
+from turnout_cli.main import main
 from up_kit import ask, has_ended, up
 
 ROUTES = "routes:\n  - {name: rest, match: [.*], target: far/model}\n"
@@ -29,6 +30,17 @@ def far() -> Iterator[Upstream]:
 def rules(tmp_path: Path, far: Upstream) -> Path:
     upstreams = f'upstreams: {{far: {{base_url: "{far.url}/v1"}}}}\n'
     return write_rules(tmp_path / "rules", routes=ROUTES, upstreams=upstreams, turnout=SETTINGS)
+
+
+@pytest.mark.parametrize("value", ["99999", "-1", "http", "9" * 5_000])
+@pytest.mark.parametrize("name", ["--port", "--sidecar-port", "--metrics-port"])
+def test_a_port_that_is_none_is_named(
+    name: str, value: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["up", f"{name}={value}"])
+    assert ended.value.code == 2
+    assert f"argument {name}: '{value}' is no port" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])

@@ -8,6 +8,7 @@ import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import aiohttp
 import openai
@@ -205,6 +206,27 @@ async def test_an_unreadable_body_is_the_clients_error(
     status, _, answer = await post(gateway.url, body, **headers)
     assert 400 <= status < 500
     assert json.loads(answer)["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"), [("x-turnout-route", 404), ("x-turnout-targets", 503)]
+)
+async def test_a_name_in_bytes_that_are_no_utf_8_is_as_unknown_as_any(
+    gateway: Sidecar, name: str, expected: int
+) -> None:
+    body = json.dumps(asking("hi", model="gpt-4o")).encode()
+    address = urlsplit(gateway.url)
+    reader, writer = await asyncio.open_connection(address.hostname, address.port)
+    head = (
+        f"POST /v1/chat/completions HTTP/1.1\r\nhost: {address.netloc}\r\n"
+        f"connection: close\r\ncontent-length: {len(body)}\r\n{name}: "
+    )
+    writer.write(head.encode() + b"\xe9\xff/m\r\n\r\n" + body)
+    async with asyncio.timeout(20):
+        status, _, answer = (await reader.read()).partition(b"\r\n")
+    writer.close()
+    assert int(status.split()[1]) == expected
+    assert json.loads(answer.partition(b"\r\n\r\n")[2])["error"]["message"]
 
 
 @pytest.mark.parametrize("messages", [None, 5, "x", [5], [{"role": 1}], [{}], []])

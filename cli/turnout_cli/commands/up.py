@@ -20,16 +20,23 @@ from turnout_cli.launching import (
 from turnout_rules.loading import find_rules_folder, load_rules
 
 
+def port(text: str) -> int:
+    """A TCP port, 0 to 65535; raises `ArgumentTypeError`."""
+    if not (text.isascii() and text.isdigit() and int(text[:6]) <= 65_535):
+        raise argparse.ArgumentTypeError(f"{text!r} is no port: 0 (any free one) to 65535")
+    return int(text)
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Ports override `turnout.yaml`; 0 takes any free port."""
     parser.add_argument("--rules", type=Path, metavar="DIR", help="rules folder")
     parser.add_argument("--lean", action="store_true", help="headless: no mitmweb, faster")
-    parser.add_argument("--port", type=int, help="HTTPS_PROXY port")
-    parser.add_argument("--base-url-port", type=int, help="port for tools with a base-URL setting")
-    parser.add_argument("--web-port", type=int, help="mitmweb port")
-    parser.add_argument("--sidecar-port", type=int, help="gateway port")
+    parser.add_argument("--port", type=port, help="HTTPS_PROXY port")
+    parser.add_argument("--base-url-port", type=port, help="port for tools with a base-URL setting")
+    parser.add_argument("--web-port", type=port, help="mitmweb port")
+    parser.add_argument("--sidecar-port", type=port, help="gateway port")
     parser.add_argument(
-        "--metrics-port", type=int, help="port of the proxy's Prometheus metrics (default: none)"
+        "--metrics-port", type=port, help="port of the proxy's Prometheus metrics (default: none)"
     )
     parser.add_argument("--free-ports", action="store_true", help="take free ports everywhere")
     parser.add_argument("--verbose", action="store_true", help="log more; never prompts or keys")
