@@ -39,6 +39,7 @@ from turnout_addon.routing import Routing, passed
 from turnout_addon.sidecar_client import SidecarClient
 from turnout_addon.streaming import Tee
 from turnout_rules.decision import Decision
+from turnout_rules.decision_log import DecisionLog, decision_log_path
 from turnout_rules.endpoints import classify
 from turnout_rules.loading import Rules, find_rules_folder, load_rules, settle_memory
 from turnout_rules.problems import RulesError
@@ -82,6 +83,7 @@ class Turnout:
         self._deadlines = ConnectDeadlines()
         self._keeper: Keeper | None = None
         self._decider: Decider | None = None
+        self._decisions = DecisionLog(None)
         self._watching: asyncio.Task[None] | None = None
         self._stop_metrics: Callable[[], None] = lambda: None
         self.metrics_port = 0
@@ -116,7 +118,9 @@ class Turnout:
         token = sidecar_token(self._environ)
         address = sidecar_of(ctx.options, routing.settings)
         sidecar = SidecarClient(address, self.metrics, token)
-        self._decider = Decider(sidecar, gateway_of(ctx.options, routing.settings), token)
+        gateway = gateway_of(ctx.options, routing.settings)
+        self._decider = Decider(sidecar, gateway, token, decisions=self._decisions)
+        self._decisions.write_to(decision_log_path(routing.settings.sidecar))
         self.guard.own_ports |= self._own_ports()
         if (view := ctx.master.addons.get("view")) is not None:
             proxy = routing.settings.proxy
@@ -138,6 +142,7 @@ class Turnout:
             self._watching = None
         if self._decider is not None:
             self._decider.close()
+        self._decisions.close()
         self._stop_metrics()
 
     # -- connections ------------------------------------------------------------------------------
@@ -377,6 +382,7 @@ class Turnout:
         old, self._routing = self.in_force(), routing
         self.guard.forget()
         self._password = self._password.renewed(password)
+        self._decisions.write_to(decision_log_path(routing.settings.sidecar))
         if routing.settings.proxy.intercept != old.settings.proxy.intercept:
             adopt_options(ctx.options, routing.settings, only_hosts=True)
         self.reload_error = ""

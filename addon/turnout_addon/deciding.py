@@ -20,6 +20,7 @@ from turnout_addon.passage import Passage
 from turnout_addon.routing import Routing, passed
 from turnout_addon.sidecar_client import SidecarClient, is_listening
 from turnout_rules.decision import Decision, Verdict
+from turnout_rules.decision_log import DecisionLog
 from turnout_rules.request import Request
 from turnout_rules.unreadable import Unreadable
 
@@ -29,9 +30,17 @@ logger = logging.getLogger(__name__)
 class Decider:
     """Knows the neighbours: the sidecar's classifier and its gateway."""
 
-    def __init__(self, sidecar: SidecarClient, gateway: Origin, token: str = "") -> None:
+    def __init__(
+        self,
+        sidecar: SidecarClient,
+        gateway: Origin,
+        token: str = "",
+        *,
+        decisions: DecisionLog | None = None,
+    ) -> None:
         """Nothing is asked yet. `token`: the gateway's, where it demands one."""
         self._sidecar = sidecar
+        self._decisions = decisions or DecisionLog(None)
         self.gateway = gateway
         self._token = token
         # Only close() adds to it; kept so that the task is not lost.
@@ -54,8 +63,11 @@ class Decider:
                 request.text, request.attachments, timeout_ms=timeout_ms
             )
 
-        decision = _timed(await routing.decide(request, classify), started)
+        kept = routing.recall(request)
+        decision = _timed(kept or await routing.decide(request, classify), started)
         passage.decision = decision
+        if kept is None:
+            self._decisions.record(request.text, decision, version=routing.version, source="proxy")
         if decision.via_sidecar and not decision.is_observed:
             return await self._by_gateway(routing, received, request, decision)
         return plans.plan(routing, received, request, decision, self.gateway, self._token)

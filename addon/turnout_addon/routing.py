@@ -9,8 +9,6 @@ from __future__ import annotations
 import time
 from collections.abc import Awaitable, Callable, Mapping
 
-import msgspec
-
 from turnout_addon.hosts import InterceptList, Origin, parse_origin
 from turnout_rules.capabilities import obstacle
 from turnout_rules.credentials import Keyring
@@ -49,32 +47,7 @@ class Routing:
         is_anthropic = speaks_anthropic or path.startswith("/v1/messages")
         return self.anthropic_origin if is_anthropic else self.origin
 
-    async def decide(self, request: Request, classify: Classify) -> Decision:
-        """The whole decision: remembered turn, rules, then the semantic layer if it may speak."""
-        started = time.perf_counter()
-        decision = self._remembered(request)
-        if decision is None:
-            decision = self.table.decide(request)
-            if decision.wants_classifier:
-                verdict = await self._verdict(request, classify)
-                decision = self.table.settle(request, decision, verdict)
-            self.turns.remember(request, decision, time.monotonic())
-        elapsed_us = (time.perf_counter() - started) * 1e6
-        return msgspec.structs.replace(decision, elapsed_us=elapsed_us)
-
-    async def _verdict(self, request: Request, classify: Classify) -> Verdict | None:
-        """None when nobody was asked."""
-        if self.settings.classifier.kind == "off" or not request.text.strip():
-            return None
-        if not self.table.semantic_routes:
-            return None
-        verdict = await classify(request)
-        if verdict.route is not None and self.table.route(verdict.route) is None:
-            reason = f"sidecar's table is another one: it has a route {verdict.route!r}"
-            return Verdict(route=None, reason=reason)
-        return verdict
-
-    def _remembered(self, request: Request) -> Decision | None:
+    def recall(self, request: Request) -> Decision | None:
         """The decision of the same turn, unless the client names a route or it cannot serve."""
         names_its_route = (
             (request.model.startswith("turnout/") and request.model != AUTO_MODEL)
@@ -88,6 +61,27 @@ class Routing:
             return decision
         target = self.table.resolve(decision.target)
         return None if obstacle(request, target) else decision
+
+    async def decide(self, request: Request, classify: Classify) -> Decision:
+        """A decision of its own: rules, then the semantic layer if it may speak."""
+        decision = self.table.decide(request)
+        if decision.wants_classifier:
+            verdict = await self._verdict(request, classify)
+            decision = self.table.settle(request, decision, verdict)
+        self.turns.remember(request, decision, time.monotonic())
+        return decision
+
+    async def _verdict(self, request: Request, classify: Classify) -> Verdict | None:
+        """None when nobody was asked."""
+        if self.settings.classifier.kind == "off" or not request.text.strip():
+            return None
+        if not self.table.semantic_routes:
+            return None
+        verdict = await classify(request)
+        if verdict.route is not None and self.table.route(verdict.route) is None:
+            reason = f"sidecar's table is another one: it has a route {verdict.route!r}"
+            return Verdict(route=None, reason=reason)
+        return verdict
 
     def _known_origins(self) -> list[Origin]:
         origins = [self.origin, self.anthropic_origin, *self.bases.values()]

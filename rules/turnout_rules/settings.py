@@ -91,7 +91,7 @@ class Sidecar(msgspec.Struct, frozen=True, kw_only=True):
     data_dir: str = ""
     """Batches, files, logs; empty: the user's data folder."""
     decision_log: str = ""
-    """Opt-in JSONL file of texts and decisions for `turnout suggest`; empty: none is written."""
+    """Opt-in JSONL file of texts and decisions, relative to `data_dir`; empty: none is written."""
 
 
 class Classifier(msgspec.Struct, frozen=True, kw_only=True):

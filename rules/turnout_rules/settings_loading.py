@@ -95,7 +95,7 @@ SIDECAR_KEYS: dict[str, Key] = {
     "loading_note": Key(Flag(), "waiting chat streams are told that the model is loading"),
     "cooldown_s": Key(_SECONDS, "a failing target rests so long"),
     "data_dir": Key(Text(), "batches, files, logs"),
-    "decision_log": Key(Text(), "JSONL file of texts and decisions; without it none is written"),
+    "decision_log": Key(Text(), "JSONL file (in data_dir) of texts and decisions; off without it"),
 }
 CLASSIFIER_KEYS: dict[str, Key] = {
     "kind": Key(

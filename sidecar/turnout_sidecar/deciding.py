@@ -16,8 +16,8 @@ import msgspec
 
 from turnout_rules.capabilities import obstacle
 from turnout_rules.decision import BLOCK, PASS, Decision, Verdict
+from turnout_rules.decision_log import DecisionLog, Source
 from turnout_rules.request import Request
-from turnout_sidecar.decision_log import DecisionLog
 from turnout_sidecar.live_rules import LiveRules, Snapshot
 from turnout_sidecar.metrics import Metrics
 
@@ -31,7 +31,7 @@ AUTO_MODEL = "turnout/auto"
 class Decider:
     """Decides requests. `classifier` is None when there is none, `classifier_problem` says why."""
 
-    def __init__(self, live: LiveRules, metrics: Metrics, decisions: DecisionLog | None) -> None:
+    def __init__(self, live: LiveRules, metrics: Metrics, decisions: DecisionLog) -> None:
         """No classifier yet: `classifier` is set when one is ready."""
         self._live = live
         self._metrics = metrics
@@ -41,7 +41,7 @@ class Decider:
         self._complained = False
 
     async def decide(
-        self, request: Request, snapshot: Snapshot, *, source: str, is_sticky: bool = False
+        self, request: Request, snapshot: Snapshot, *, source: Source, is_sticky: bool = False
     ) -> Decision:
         """The decision under `snapshot`; a sticky one follows an earlier decision of its turn."""
         started = time.perf_counter_ns()
@@ -55,8 +55,7 @@ class Decider:
         if is_sticky and snapshot is self._live.current:
             self._live.turns.remember(request, decision, now)
         decision = self._finished(decision, started, source)
-        if self._log is not None:
-            self._log.record(request.text, decision, version=snapshot.table.version, source=source)
+        self._log.record(request.text, decision, version=snapshot.table.version, source=source)
         return decision
 
     async def classify(self, text: str, attachments: Sequence[str], snapshot: Snapshot) -> Verdict:

@@ -12,13 +12,13 @@ import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from turnout_rules.decision_log import DecisionLog, decision_log_path
 from turnout_rules.folders import data_folder, runtime_folder
 from turnout_sidecar.backend_api import backend_rows
 from turnout_sidecar.backends import Backends
 from turnout_sidecar.batches.runner import BatchRunner
 from turnout_sidecar.batches.store import BatchStore
 from turnout_sidecar.deciding import Decider
-from turnout_sidecar.decision_log import DecisionLog
 from turnout_sidecar.dispatching import Dispatcher
 from turnout_sidecar.forwarding import Forwarder
 from turnout_sidecar.gateway import Gateway
@@ -46,9 +46,7 @@ class Service:
         settings = self.live.current.settings
         sidecar = settings.sidecar
         self.data_dir = Path(sidecar.data_dir).expanduser() if sidecar.data_dir else data_folder()
-        self._decisions = (
-            DecisionLog(Path(sidecar.decision_log).expanduser()) if sidecar.decision_log else None
-        )
+        self._decisions = DecisionLog(decision_log_path(sidecar))
         self.decider = Decider(self.live, self.metrics, self._decisions)
         self.backends = Backends(
             settings,
@@ -105,8 +103,7 @@ class Service:
         if self._classifier is not None:
             with contextlib.suppress(Exception):
                 await self._classifier.close()
-        if self._decisions is not None:
-            await asyncio.to_thread(self._decisions.close)
+        await asyncio.to_thread(self._decisions.close)
 
     def render_metrics(self) -> bytes:
         """The exposition, with the states of this moment."""
@@ -122,6 +119,7 @@ class Service:
         return {"running": self.batches.running}
 
     def _take_rules(self, snapshot: Snapshot) -> None:
+        self._decisions.write_to(decision_log_path(snapshot.settings.sidecar))
         self.backends.use_table(snapshot.table)
         self._has_new_table.set()
 

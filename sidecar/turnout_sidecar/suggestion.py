@@ -21,6 +21,10 @@ from turnout_rules.normalise import normalise
 Floats = npt.NDArray[np.float32]
 MAX_TEXTS = 4_000
 MAX_SHOWN_CHARS = 160
+MAX_KEYWORDS = 4
+MAX_CHINESE_CHARS = 6
+MAX_KEYWORD_SOURCE_CHARS = 200
+"""Keywords come from the beginning of a text: every run of Chinese in it is counted."""
 LIKENESS = 0.45
 """Mean cosine from which texts count as one kind: above chance, below paraphrase."""
 _SECRET = re.compile(
@@ -35,6 +39,7 @@ them they she his her who when where why which there here just like
 一个 请问 怎么 什么 可以 如何 这个 那个 我们 你们 他们 帮我 一下 是否 哪些 怎样
 """
 _DULL = frozenset(_DULL_WORDS.split())
+_PARTICLES = frozenset("的了吗呢吧啊着过把被给和与或在是")
 
 
 class Entry(msgspec.Struct, frozen=True):
@@ -43,6 +48,11 @@ class Entry(msgspec.Struct, frozen=True):
     text: str
     layer: str = ""
     route: str | None = None
+
+    @property
+    def is_undecided(self) -> bool:
+        """Whether only the default route took it, or nothing where there is none."""
+        return self.layer == "default" or (self.layer == "pass" and self.route is None)
 
 
 class Cluster(msgspec.Struct, frozen=True):
@@ -57,8 +67,13 @@ class Cluster(msgspec.Struct, frozen=True):
     """Mean cosine between the cluster's texts and its middle."""
 
 
+def log_files(path: Path) -> list[Path]:
+    """The decision log's files that are there, the older first."""
+    return [file for file in (path.with_name(path.name + ".1"), path) if file.is_file()]
+
+
 def read_log(path: Path) -> list[Entry]:
-    """The log's lines that can be read; torn or foreign ones are skipped."""
+    """The lines of a file that can be read; torn or foreign ones are skipped. Raises `OSError`."""
     entries = []
     decoder = msgspec.json.Decoder(Entry)
     with path.open("rb") as file:
@@ -71,12 +86,12 @@ def read_log(path: Path) -> list[Entry]:
 
 
 def undecided(entries: Iterable[Entry]) -> list[tuple[str, int]]:
-    """(text, how often) of what only the default route took, most frequent first, no secrets."""
+    """(text, how often) of what no route but the default took, most frequent first, no secrets."""
     counts: Counter[str] = Counter()
     shown: dict[str, str] = {}
     for entry in entries:
         text = " ".join(entry.text.split())
-        if entry.layer != "default" or not text or _SECRET.search(text):
+        if not entry.is_undecided or not text or _SECRET.search(text):
             continue
         plain = normalise(text)
         counts[plain] += 1
@@ -87,16 +102,16 @@ def undecided(entries: Iterable[Entry]) -> list[tuple[str, int]]:
 def clusters(
     texts: Sequence[tuple[str, int]], vectors: Floats, *, min_size: int = 3, most: int = 8
 ) -> list[Cluster]:
-    """Groups of like texts, the largest first. Leaders first, then re-centred."""
+    """Groups of at least `min_size` different texts that are alike, the most requests first."""
     if not len(texts):
         return []
     groups = _grouped(vectors, np.array([count for _, count in texts]))
     background = Counter(word for text, _ in texts for word in set(words(text)))
     found = []
     for rows in groups:
-        size = sum(texts[i][1] for i in rows)
-        if size < min_size:
+        if len(rows) < min_size:
             continue
+        size = sum(texts[i][1] for i in rows)
         middle = vectors[rows].mean(axis=0)
         likeness = vectors[rows] @ (middle / (np.linalg.norm(middle) + 1e-9))
         order = [rows[i] for i in np.argsort(-likeness)]
@@ -109,14 +124,18 @@ def clusters(
 
 
 def words(text: str) -> list[str]:
-    """Words worth a keyword: Latin words of three letters, pairs of Chinese characters."""
+    """What may become a keyword: Latin words of 3 letters, runs of 2 to 6 Chinese characters."""
     out = []
-    for word in _WORD.findall(normalise(text)):
+    for word in _WORD.findall(normalise(text[:MAX_KEYWORD_SOURCE_CHARS])):
         if word[0].isascii():
             out.append(word.strip(".-'"))
         else:
-            out += [word[i : i + 2] for i in range(len(word) - 1)]
-    return [word for word in out if word not in _DULL and len(word) > 1]
+            out += [
+                word[i : i + length]
+                for length in range(2, MAX_CHINESE_CHARS + 1)
+                for i in range(len(word) - length + 1)
+            ]
+    return [word for word in out if len(word) > 1 and word not in _DULL and not _is_ragged(word)]
 
 
 def patch(found: Sequence[Cluster], target: str) -> str:
@@ -126,7 +145,8 @@ def patch(found: Sequence[Cluster], target: str) -> str:
     for number, cluster in enumerate(found, 1):
         name = _name(cluster, number)
         lines.append(
-            f"  - name: {name}   # {cluster.size} requests, likeness {cluster.likeness:.2f}"
+            f"  - name: {name}   # {cluster.size} requests, {len(cluster.texts)} different texts, "
+            f"likeness {cluster.likeness:.2f}"
         )
         if cluster.nearest_route:
             lines.append(f"    # or add these examples to the route {cluster.nearest_route}")
@@ -159,15 +179,47 @@ def _grouped(vectors: Floats, weights: npt.NDArray[np.int64]) -> list[list[int]]
     return [np.flatnonzero(nearest == c).tolist() for c in range(len(centres))]
 
 
+def _is_ragged(word: str) -> bool:
+    """Whether a run of Chinese begins or ends with a particle, which belongs to no keyword."""
+    return word[0] in _PARTICLES or word[-1] in _PARTICLES
+
+
 def _keywords(texts: list[str], background: Counter[str], total: int) -> tuple[str, ...]:
     counts = Counter(word for text in texts for word in set(words(text)))
     scored = []
     for word, count in counts.items():
         share = count / len(texts)
         elsewhere = (background[word] - count) / max(1, total - len(texts))
-        if count >= 2 and share >= 0.3 and share > 4 * elsewhere:
-            scored.append((share - elsewhere, word))
-    return tuple(word for _, word in sorted(scored, reverse=True)[:4])
+        if count >= 2 and share >= 0.3 and share > 4 * elsewhere and not _is_part(word, counts):
+            scored.append((share - elsewhere, len(word), word))
+    # Chinese is written without spaces: of runs that overlap, the commonest is kept.
+    chosen: list[str] = []
+    for _, _, word in sorted(scored, reverse=True):
+        if len(chosen) < MAX_KEYWORDS and not any(_overlap(word, other) for other in chosen):
+            chosen.append(word)
+    return tuple(chosen)
+
+
+def _is_part(word: str, counts: Counter[str]) -> bool:
+    """Whether a run of Chinese mostly stands inside one that is a character longer.
+
+    Words are told from cut-off pieces by the variety of what stands beside them.
+    """
+    if word.isascii():
+        return False
+    longer = (
+        count for other, count in counts.items() if len(other) == len(word) + 1 and word in other
+    )
+    return max(longer, default=0) >= 0.7 * counts[word]
+
+
+def _overlap(word: str, other: str) -> bool:
+    if word.isascii() or other.isascii():
+        return False
+    if word in other or other in word:
+        return True
+    ends = range(1, min(len(word), len(other)))
+    return any(word[-n:] == other[:n] or other[-n:] == word[:n] for n in ends)
 
 
 def _varied(texts: Sequence[str], most: int = 8) -> list[str]:

@@ -83,7 +83,18 @@ def test_suggest_without_a_log_says_how_to_get_one(
     rules: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["suggest", "--rules", str(rules)]) == 1
-    assert "decision_log" in capsys.readouterr().err
+    assert "set sidecar.decision_log" in capsys.readouterr().err
+
+
+def test_suggest_says_when_a_log_is_missing_or_none(
+    rules: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = tmp_path / "log.jsonl"
+    assert main(["suggest", str(log), "--rules", str(rules)]) == 1
+    assert f"no decision log at {log}" in capsys.readouterr().err
+    log.write_text("PK\x03\x04 no log\n")
+    assert main(["suggest", str(log), "--rules", str(rules)]) == 1
+    assert "has no line of a decision log" in capsys.readouterr().err
 
 
 @pytest.mark.local

@@ -19,7 +19,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "log", nargs="?", type=Path, metavar="LOG", help="default: the settings' decision_log"
     )
     parser.add_argument("--rules", type=Path, metavar="DIR", help="the rules folder")
-    parser.add_argument("--min", type=int, default=3, help="smallest group (default: %(default)s)")
+    parser.add_argument(
+        "--min", type=int, default=3, help="different texts a group needs (default: %(default)s)"
+    )
     parser.add_argument("--most", type=int, default=8, help="most groups (default: %(default)s)")
     parser.add_argument("--target", default="", help="target of the proposed routes")
 
@@ -31,22 +33,17 @@ def run(args: argparse.Namespace) -> int:
     from turnout_sidecar.suggestion import patch
 
     rules = load_rules(find_rules_folder(args.rules))
-    log = args.log or (Path(rules.settings.sidecar.decision_log or ""))
-    if not log.is_file():
-        print(
-            f"turnout: no decision log at {str(log)!r}: name a file, or set sidecar.decision_log "
-            "in turnout.yaml and let traffic pass (it keeps the texts people write)",
-            file=sys.stderr,
-        )
-        return 1
     try:
-        found = asyncio.run(_found(rules, log, args.min, args.most))
-    except ClassifierError as error:
+        texts = _texts(rules, args.log)
+        found = asyncio.run(_found(rules, texts, args.min, args.most))
+    except (_NothingToRead, ClassifierError) as error:
         print(f"turnout: {error}", file=sys.stderr)
         return 1
     if not found:
         print(
-            "turnout: nothing to propose: no group of like texts is large enough", file=sys.stderr
+            f"turnout: nothing to propose: of {len(texts)} different texts at the default route, "
+            f"no {args.min} are alike",
+            file=sys.stderr,
         )
         return 0
     default = rules.table.default
@@ -55,13 +52,45 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-async def _found(rules: Rules, log: Path, smallest: int, most: int) -> list[Cluster]:
+class _NothingToRead(Exception):
+    """There is no log, or nothing in it; the message says what to do."""
+
+
+def _texts(rules: Rules, chosen: Path | None) -> list[tuple[str, int]]:
+    from turnout_rules.decision_log import decision_log_path
+    from turnout_sidecar.suggestion import log_files, read_log, undecided
+
+    log = chosen or decision_log_path(rules.settings.sidecar)
+    if log is None:
+        raise _NothingToRead(
+            "no decision log is kept: set sidecar.decision_log in turnout.yaml (it takes effect at "
+            "once) and let traffic pass. The file keeps what people write"
+        )
+    files = log_files(log)
+    if not files:
+        raise _NothingToRead(
+            f"no decision log at {log}"
+            + ("" if chosen else ": no request was decided since sidecar.decision_log was set")
+        )
+    try:
+        entries = [entry for file in files for entry in read_log(file)]
+    except OSError as error:
+        raise _NothingToRead(f"{error.filename}: {error.strerror}") from None
+    if not entries:
+        raise _NothingToRead(
+            f"{log} has no line of a decision log: each is a JSON object with `text` and `layer`"
+        )
+    return undecided(entries)
+
+
+async def _found(
+    rules: Rules, texts: list[tuple[str, int]], smallest: int, most: int
+) -> list[Cluster]:
     import msgspec
 
     from turnout_sidecar.classifiers.embedded import build_embedded
-    from turnout_sidecar.suggestion import clusters, read_log, undecided
+    from turnout_sidecar.suggestion import clusters
 
-    texts = undecided(read_log(log))
     if not texts:
         return []
     classifier = build_embedded(rules.settings.classifier)
