@@ -41,6 +41,7 @@ test: lint models
 
 bench: $(VENV)/.installed
 	$(BIN)/turnout bench
+	$(BIN)/turnout bench --turns
 
 # Ten minutes of broken and odd bodies against the reader; finds are printed with their seed.
 fuzz: $(VENV)/.installed

@@ -63,10 +63,9 @@ class Decider:
                 request.text, request.attachments, timeout_ms=timeout_ms
             )
 
-        kept = routing.recall(request)
-        decision = _timed(kept or await routing.decide(request, classify), started)
+        decision = _timed(await routing.decide(request, classify), started)
         passage.decision = decision
-        if kept is None:
+        if not decision.is_remembered:
             self._decisions.record(request.text, decision, version=routing.version, source="proxy")
         if decision.via_sidecar and not decision.is_observed:
             return await self._by_gateway(routing, received, request, decision)

@@ -7,19 +7,16 @@ no flow.
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 
 from turnout_addon.hosts import InterceptList, Origin, parse_origin
-from turnout_rules.capabilities import obstacle
 from turnout_rules.credentials import Keyring
-from turnout_rules.decision import BLOCK, PASS, Decision, Verdict
+from turnout_rules.decision import PASS, Decision
+from turnout_rules.decision_flow import Classify, decide
 from turnout_rules.loading import Rules
 from turnout_rules.reading import Reader
 from turnout_rules.request import Request
 from turnout_rules.turns import Turns
-
-Classify = Callable[[Request], Awaitable[Verdict]]
-AUTO_MODEL = "turnout/auto"
 
 
 class Routing:
@@ -27,13 +24,14 @@ class Routing:
 
     def __init__(self, rules: Rules, environ: Mapping[str, str]) -> None:
         """Read the keys now, so that a request never waits for a file."""
+        self.rules = rules
         self.table = rules.table
         self.settings = rules.settings
         self.version = rules.version
         proxy = rules.settings.proxy
         self.reader = Reader(rules.settings.reading)
         self.keyring = Keyring(rules.table.upstreams, environ)
-        self.turns = Turns(rules.settings.reading)
+        self.turns = Turns(rules.table, rules.settings.reading)
         self.intercept = InterceptList(proxy.intercept)
         self.origin = parse_origin(proxy.origin)
         self.anthropic_origin = parse_origin(proxy.anthropic_origin)
@@ -47,41 +45,9 @@ class Routing:
         is_anthropic = speaks_anthropic or path.startswith("/v1/messages")
         return self.anthropic_origin if is_anthropic else self.origin
 
-    def recall(self, request: Request) -> Decision | None:
-        """The decision of the same turn, unless the client names a route or it cannot serve."""
-        names_its_route = (
-            (request.model.startswith("turnout/") and request.model != AUTO_MODEL)
-            or "x-turnout-route" in request.headers
-            or bool(request.bound)
-        )
-        if names_its_route:
-            return None
-        decision = self.turns.recall(request, time.monotonic())
-        if decision is None or decision.target in (PASS, BLOCK):
-            return decision
-        target = self.table.resolve(decision.target)
-        return None if obstacle(request, target) else decision
-
     async def decide(self, request: Request, classify: Classify) -> Decision:
-        """A decision of its own: rules, then the semantic layer if it may speak."""
-        decision = self.table.decide(request)
-        if decision.wants_classifier:
-            verdict = await self._verdict(request, classify)
-            decision = self.table.settle(request, decision, verdict)
-        self.turns.remember(request, decision, time.monotonic())
-        return decision
-
-    async def _verdict(self, request: Request, classify: Classify) -> Verdict | None:
-        """None when nobody was asked."""
-        if self.settings.classifier.kind == "off" or not request.text.strip():
-            return None
-        if not self.table.semantic_routes:
-            return None
-        verdict = await classify(request)
-        if verdict.route is not None and self.table.route(verdict.route) is None:
-            reason = f"sidecar's table is another one: it has a route {verdict.route!r}"
-            return Verdict(route=None, reason=reason)
-        return verdict
+        """The whole decision, both layers, or that of the request's turn."""
+        return await decide(self.rules, request, classify, turns=self.turns, now=time.monotonic())
 
     def _known_origins(self) -> list[Origin]:
         origins = [self.origin, self.anthropic_origin, *self.bases.values()]

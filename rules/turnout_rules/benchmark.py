@@ -14,12 +14,14 @@ from contextlib import contextmanager
 
 import msgspec
 
-from turnout_rules.decision import PASS
+from turnout_rules.decision import PASS, Decision
 from turnout_rules.model import Match, Route, Upstream
 from turnout_rules.reading import Reader
+from turnout_rules.request import Request
 from turnout_rules.rewriting import rewrite
 from turnout_rules.settings import Reading
 from turnout_rules.table import Table, build_table
+from turnout_rules.turns import Turns
 
 type Clock = Callable[[], int]
 """Nanoseconds, e.g. `time.perf_counter_ns`."""
@@ -75,7 +77,7 @@ class Row(msgspec.Struct, frozen=True):
     p50_us: float
     p99_us: float
     name: str = ""
-    """For agent-shaped bodies: whose shape."""
+    """For agent-shaped bodies: whose shape; for turns: which of their requests."""
     decode_p50_us: float = 0.0
     """For compressed bodies: decompression, not counted in the others."""
 
@@ -138,6 +140,44 @@ def measure(
                 bodies = make_bodies(body_kb, table)
                 times = run(clock, table, bodies, {}, "/v1/chat/completions", seconds)
                 yield Row(count, body_kb, percentile(times, 50), percentile(times, 99))
+
+
+def measure_turns(
+    clock: Clock, *, routes: Sequence[int] = (1_000,), seconds: float = 1.0
+) -> Iterator[Row]:
+    """Deciding alone, with the memory of turns: a turn's first request, and one that follows."""
+    request_headers = {"authorization": "Bearer a-key-of-some-length-as-clients-have"}
+    for count in routes:
+        table, reader = make_table(count), Reader(Reading())
+        times: dict[str, list[int]] = {"first of a turn": [], "follows its turn": []}
+        with quiet_collector():
+            bodies = make_bodies(1, table)
+            until = clock() + int(seconds * 1e9)
+            while clock() < until or not times["first of a turn"]:
+                turns = Turns(table, Reading())
+                for name in times:
+                    for body in bodies:
+                        request = reader.read(
+                            method="POST",
+                            path="/v1/chat/completions",
+                            headers=request_headers,
+                            body=body,
+                        )
+                        started = clock()
+                        _decide_in_turn(table, turns, request)
+                        times[name].append(clock() - started)
+        for name, taken in times.items():
+            taken.sort()
+            yield Row(count, 1, percentile(taken, 50), percentile(taken, 99), name)
+
+
+def _decide_in_turn(table: Table, turns: Turns, request: Request) -> Decision:
+    key = turns.key(request)
+    decision = turns.recall(key, request, 0.0)
+    if decision is None:
+        decision = table.decide(request)
+        turns.remember(key, request, decision, 0.0)
+    return decision
 
 
 def run(

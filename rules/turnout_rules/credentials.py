@@ -26,7 +26,8 @@ _ALLOWED = frozenset(
         "anthropic-beta",
     }
 )
-_AUTH_HEADERS = frozenset({"authorization", "x-api-key", "api-key", "x-goog-api-key"})
+AUTH_HEADERS = frozenset({"authorization", "x-api-key", "api-key", "x-goog-api-key"})
+"""Headers in which clients send who they are."""
 _ANTHROPIC_HOST = "api.anthropic.com"
 _ANTHROPIC_VERSION = "2023-06-01"
 
@@ -78,7 +79,7 @@ class Keyring:
         if key.value:
             credentials = _credentials(upstream, key.value, speaks_anthropic=speaks_anthropic)
             result += [pair for pair in credentials if pair[0] not in own_names]
-        elif _AUTH_HEADERS.isdisjoint(own_names) and (trouble := _trouble(upstream, key)):
+        elif AUTH_HEADERS.isdisjoint(own_names) and (trouble := _trouble(upstream, key)):
             raise MissingKey(upstream.name, trouble)
         return [*result, *own.values()]
 

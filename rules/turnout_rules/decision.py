@@ -66,5 +66,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=False):
     """No rule but a trailing catch-all (or none) matched: the semantic layer may still speak."""
     is_observed: bool = False
     """Observe mode: shown and logged, the request itself is not changed."""
+    is_remembered: bool = False
+    """An earlier request of the same turn decided; this one follows."""
     via_sidecar: bool = False
     """The target is a local engine, or something only the gateway can do (fallback) is needed."""

@@ -160,15 +160,24 @@ def _holds(raw: msgspec.Raw) -> bool:
     return size > 0 and (size > 4 or bytes(raw) not in (b"null", b'""', b"[]", b"{}", b"false"))
 
 
+_NEEDING_FIELDS = frozenset(
+    {"tools", "functions", "response_format", "text", "output_config", "output_format"}
+    | {"reasoning_effort", "reasoning", "thinking", "logprobs", "top_logprobs", "include"}
+    | {"modalities"}
+)
+
+
 def find_needs(request: Request) -> frozenset[str]:
     """The capabilities asked for: what `when: {has: …}` and `supports` speak of."""
-    needs = set(request.findings.media)
-    fields = request.fields
-    if request.stream:
-        needs.add("stream")
-    if not fields.keys().isdisjoint(("tools", "functions")) and (
-        _holds_field(request, "tools") or _holds_field(request, "functions")
-    ):
+    return request.findings.media | request.field_needs
+
+
+def find_field_needs(request: Request) -> frozenset[str]:
+    """Those that the request's own fields ask for, whatever its messages hold."""
+    needs = {"stream"} if request.stream else set[str]()
+    if _NEEDING_FIELDS.isdisjoint(request.fields):
+        return frozenset(needs)
+    if _holds_field(request, "tools") or _holds_field(request, "functions"):
         needs.add("tools")
     if _wants_schema(request):
         needs.add("json_schema")

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from turnout_rules.humantext import CONVERSATION_FIELD, TEXT_PARTS, Message, text_of
+from turnout_rules.texts import BILLING_HEADER
 from turnout_rules.unreadable import Unreadable
 from turnout_rules.wrappers import join_parts
 
@@ -25,7 +26,7 @@ _HEAD_BYTES = 1_024
 _SHORT = 8 * 1024
 _FIRST_CHUNK = 32 * 1024
 _FIRST_MESSAGES = 16
-_BILLING = b"x-anthropic-billing-header"
+_BILLING = BILLING_HEADER.encode()
 _parse_next = json.JSONDecoder().raw_decode
 _messages = msgspec.json.Decoder(list[Message])
 
@@ -57,8 +58,7 @@ def turn_key(request: Request, earlier: Iterator[Message] | None) -> str:
                 break
     except Unreadable:
         before = ""
-    route = request.headers.get("x-turnout-route", "")
-    return _digest(request.conversation, request.model, route, request.task, request.text, before)
+    return _digest(request.conversation, request.model, request.task, request.text, before)
 
 
 def _beginning(request: Request, wrappers: Wrappers | None) -> tuple[bytes, str]:
@@ -127,9 +127,6 @@ def _head(request: Request, name: str) -> bytes:
 
 
 def _digest(*parts: str | bytes) -> str:
-    digest = blake2b(digest_size=12)
-    for part in parts:
-        data = part.encode("utf-8", "replace") if isinstance(part, str) else part
-        digest.update(len(data).to_bytes(4, "little"))
-        digest.update(data)
-    return digest.hexdigest()
+    raw = [part.encode("utf-8", "replace") if isinstance(part, str) else part for part in parts]
+    lengths = str([len(part) for part in raw]).encode()
+    return blake2b(b"".join((lengths, *raw)), digest_size=12).hexdigest()

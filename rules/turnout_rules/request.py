@@ -36,6 +36,7 @@ class Request:
         "_bound",
         "_conversation",
         "_earlier",
+        "_field_needs",
         "_findings",
         "_input_tokens",
         "_needs",
@@ -53,6 +54,7 @@ class Request:
         "model",
         "path",
         "reading",
+        "script_reads",
         "spans",
         "stream",
         "suffix",
@@ -101,12 +103,15 @@ class Request:
         self._wrappers = wrappers
         self._findings: inspection.Findings | None = None
         self._needs: frozenset[str] | None = None
+        self._field_needs: frozenset[str] | None = None
         self._bound: str | None = None
         self._input_tokens: int | None = None
         self._output_tokens: int | None = None
         self._conversation: str | None = None
         self._turn: str | None = None
         self._texts: dict[str, str] | None = None
+        self.script_reads = set[str]()
+        """What scripts have looked at to decide about this request, by the names of their view."""
 
     @classmethod
     def from_text(cls, text: str, *, model: str = "", endpoint: str = "chat") -> Request:
@@ -154,6 +159,13 @@ class Request:
         if self._needs is None:
             self._needs = inspection.find_needs(self)
         return self._needs
+
+    @property
+    def field_needs(self) -> frozenset[str]:
+        """Those of them that show without a look into the messages: all but attachments there."""
+        if self._field_needs is None:
+            self._field_needs = inspection.find_field_needs(self)
+        return self._field_needs
 
     @property
     def attachments(self) -> tuple[str, ...]:

@@ -72,6 +72,19 @@ class Scanner:
             self._human.find(normalise(request.text), found)
         for part, scan in self._others:
             scan.find(normalise(request.text_on(part)), found)
+        self._find_in_fields(request, found)
+        return found
+
+    def find_beside_words(self, request: Request) -> set[int]:
+        """Those that look neither at what was said nor at what may be said later in a turn."""
+        found: set[int] = set()
+        for part, scan in self._others:
+            for fixed in ("system", "tools") if part == "all" else (part,):
+                scan.find(normalise(request.text_on(fixed)), found)
+        self._find_in_fields(request, found)
+        return found
+
+    def _find_in_fields(self, request: Request, found: set[int]) -> None:
         for name, field in self._fields:
             if value := _field(request, name):
                 field.find(value, found)
@@ -80,7 +93,6 @@ class Scanner:
             for name, field in self._headers:
                 if (header := headers.get(name)) is not None:
                     field.find(header, found)
-        return found
 
 
 def _field(request: Request, name: str) -> str:

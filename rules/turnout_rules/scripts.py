@@ -17,17 +17,16 @@ import logging
 import re
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from time import perf_counter
-from types import CodeType, FunctionType, MappingProxyType
-from typing import Any, Protocol
-
-import msgspec
+from types import CodeType, FunctionType
+from typing import Any
 
 from turnout_rules.contents import read_limited
 from turnout_rules.model import Place
 from turnout_rules.problems import Problem
+from turnout_rules.script_view import Request, RequestView
 
 DEFAULT_BUDGET_MS = 2.0
 INTERRUPT_AFTER_BUDGETS = 5
@@ -37,163 +36,12 @@ OVERRUNS_UNTIL_DISABLED = 5.0
 _FORGIVEN_A_CALL = 0.05
 """Each call within its budget takes so much of an overrun back: rare ones never add up."""
 
-_SECRET_HEADERS = re.compile(r"auth|cookie|key|token|secret|signature|credential", re.IGNORECASE)
 _TARGET = re.compile(r"pass|block|[^/\s,]{1,64}/[^\s,]{1,256}")
 _log = logging.getLogger("turnout.scripts")
 
 
 class Interrupted(BaseException):
     """Raised inside a script that ran past its deadline; no `except Exception` holds it."""
-
-
-class Request(Protocol):
-    """What a script's view reads; `turnout_rules.request.Request` is one."""
-
-    endpoint: str
-    path: str
-    host: str
-    client: str
-    body: bytes
-    model: str
-    stream: bool
-    text: str
-    task: str
-
-    @property
-    def headers(self) -> Mapping[str, str]:
-        """Lower-case names."""
-
-    @property
-    def needs(self) -> frozenset[str]:
-        """Capabilities."""
-
-    @property
-    def input_tokens(self) -> int:
-        """Estimated."""
-
-    @property
-    def output_tokens(self) -> int:
-        """Asked for."""
-
-    @property
-    def conversation(self) -> str:
-        """Stable key."""
-
-    def text_on(self, part: Any) -> str:
-        """The text of one part."""
-
-
-class _Function(msgspec.Struct):
-    name: str = ""
-
-
-class _Tool(msgspec.Struct):
-    name: str = ""
-    type: str = ""
-    function: _Function | None = None
-
-
-class _Tools(msgspec.Struct):
-    tools: list[_Tool] = []
-
-
-class RequestView:
-    """The read-only request a script sees: no credentials, nothing to change."""
-
-    __slots__ = ("_request",)
-
-    def __init__(self, request: Request) -> None:
-        """Wrap `request`; every property is read when it is asked for."""
-        object.__setattr__(self, "_request", request)
-
-    def __setattr__(self, name: str, value: object) -> None:
-        """Refuse: scripts choose, they change nothing."""
-        raise AttributeError("a script's request is read-only")
-
-    @property
-    def text(self) -> str:
-        """What the person wrote."""
-        return self._inner.text
-
-    @property
-    def system(self) -> str:
-        """The system prompt's text."""
-        return self._inner.text_on("system")
-
-    @property
-    def model(self) -> str:
-        """The model the client asked for."""
-        return self._inner.model
-
-    @property
-    def endpoint(self) -> str:
-        """`chat`, `completions`, `responses`, `messages` or `embeddings`."""
-        return self._inner.endpoint
-
-    @property
-    def path(self) -> str:
-        """The request's path."""
-        return self._inner.path
-
-    @property
-    def host(self) -> str:
-        """The host the client meant."""
-        return self._inner.host
-
-    @property
-    def client(self) -> str:
-        """The client's address."""
-        return self._inner.client
-
-    @property
-    def task(self) -> str:
-        """`metadata.task`."""
-        return self._inner.task
-
-    @property
-    def stream(self) -> bool:
-        """Whether the client wants a stream."""
-        return self._inner.stream
-
-    @property
-    def conversation(self) -> str:
-        """A stable key of the conversation."""
-        return self._inner.conversation
-
-    @property
-    def needs(self) -> frozenset[str]:
-        """What the request uses: tools, image, json_schema …"""
-        return self._inner.needs
-
-    @property
-    def input_tokens(self) -> int:
-        """Estimated input size."""
-        return self._inner.input_tokens
-
-    @property
-    def output_tokens(self) -> int:
-        """Output tokens asked for, 0: not said."""
-        return self._inner.output_tokens
-
-    @property
-    def headers(self) -> Mapping[str, str]:
-        """Headers by lower-case name, without any that carry credentials."""
-        kept = {k: v for k, v in self._inner.headers.items() if not _SECRET_HEADERS.search(k)}
-        return MappingProxyType(kept)
-
-    @property
-    def tools(self) -> tuple[str, ...]:
-        """Names of the tools the request offers."""
-        try:
-            found = msgspec.json.decode(self._inner.body, type=_Tools).tools
-        except (msgspec.MsgspecError, RecursionError, UnicodeError):
-            return ()
-        return tuple((t.function.name if t.function else t.name) or t.type for t in found)
-
-    @property
-    def _inner(self) -> Request:
-        request: Request = object.__getattribute__(self, "_request")
-        return request
 
 
 class Script:

@@ -71,6 +71,10 @@ class Table:
         """The target called `target`; raises UnknownTarget."""
         return self._targets.resolve(target)
 
+    def is_named(self, request: Request) -> bool:
+        """Whether the request names a route itself, be there one or not."""
+        return named_route(request, self._by_name) is not None
+
     def decide(self, request: Request) -> Decision:
         """Where `request` goes by the rules alone. `elapsed_us` is the caller's to fill in."""
         named = named_route(request, self._by_name)

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from turnout_rules.request import Request
 
 _SYSTEM_ROLES = ("system", "developer")
+BILLING_HEADER = "x-anthropic-billing-header"
+"""Claude Code's first system block begins so; it changes with every request and says nothing."""
 
 
 def other_texts(request: Request) -> dict[str, str]:
@@ -47,7 +49,9 @@ def _messages(request: Request) -> list[dict[str, Any]]:
 
 def _system_texts(request: Request) -> Iterator[str]:
     for name in ("system", "instructions"):
-        yield from _strings(_value(request, name))
+        for text in _strings(_value(request, name)):
+            if not text.startswith(BILLING_HEADER):
+                yield text
     for message in _messages(request):
         if message.get("role") in _SYSTEM_ROLES:
             yield from _strings(message.get("content"))

@@ -1,8 +1,8 @@
 """One decision per human turn: tool-loop requests and retries follow what their turn decided.
 
-A bounded, least-recently-used memory with a time to live. It knows no clock and no table: the
-caller passes the time, and clears it when the table changes. Before following a remembered decision
-the caller checks that the target can still serve the request, which may have grown.
+A bounded, least-recently-used memory with a time to live, for one table: a new table begins with an
+empty one. It knows no clock: the caller passes the time. It keeps no refusal, and hands out nothing
+that a rule of the table would see differently for the request at hand.
 """
 
 from __future__ import annotations
@@ -11,63 +11,90 @@ import threading
 from collections import OrderedDict
 from typing import TYPE_CHECKING
 
-from turnout_rules.decision import Decision
+import msgspec
+
+from turnout_rules.capabilities import obstacle
+from turnout_rules.decision import BLOCK, PASS, Decision
 from turnout_rules.settings import Reading
+from turnout_rules.sight import Sight, script_facts
 
 if TYPE_CHECKING:
     from turnout_rules.request import Request
+    from turnout_rules.table import Table
+
+
+class _Kept(msgspec.Struct):
+    decision: Decision
+    used: float
+    reads: tuple[str, ...]
+    """What scripts looked at for the decision."""
+    facts: str
+    """A digest of what they saw there."""
 
 
 class Turns:
     """Remembered decisions, by turn, or by conversation where the settings say so."""
 
-    def __init__(self, reading: Reading) -> None:
+    def __init__(self, table: Table, reading: Reading) -> None:
         """Start empty."""
+        self._table = table
         self._reading = reading
-        # Key to (decision, when last used), least recently used first. Guarded by the lock.
-        self._decisions: OrderedDict[str, tuple[Decision, float]] = OrderedDict()
+        self._sight = Sight(table.rows, table.routes, by_conversation=reading.conversation)
+        # By the key of the requests that share it, least recently used first. Guarded by the lock.
+        self._kept: OrderedDict[str, _Kept] = OrderedDict()
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
         """How many decisions are remembered."""
-        return len(self._decisions)
+        return len(self._kept)
 
-    def recall(self, request: Request, now: float) -> Decision | None:
-        """The decision of the request's turn, if there is one that is not too old."""
-        key = self._key(request)
-        if not key:
+    def key(self, request: Request) -> str:
+        """What requests that may share a decision share; "": this one neither follows nor leads.
+
+        It does not if it has no words, if it names its route or is bound to its origin. Holds a
+        digest of the client's credentials, so it belongs into no log.
+        """
+        if self._table.is_named(request) or request.bound:
+            return ""
+        return self._sight.key(request)
+
+    def recall(self, key: str, request: Request, now: float) -> Decision | None:
+        """The decision that `request` follows; None: it must have one of its own.
+
+        It must, too, if it has grown past what the remembered target serves, or into what a rule
+        refuses. `now`: seconds, of the clock that `remember` gets.
+        """
+        kept = self._look_up(key, now)
+        if kept is None or (kept.reads and script_facts(request, kept.reads) != kept.facts):
             return None
-        with self._lock:
-            entry = self._decisions.get(key)
-            if entry is None:
-                return None
-            decision, used = entry
-            if now - used > self._reading.turn_ttl_s:
-                del self._decisions[key]
-                return None
-            self._decisions[key] = (decision, now)
-            self._decisions.move_to_end(key)
-            return decision
+        decision = kept.decision
+        if self._sight.must_look_again and self._table.decide(request).target == BLOCK:
+            return None
+        if decision.target != PASS and obstacle(request, self._table.resolve(decision.target)):
+            return None
+        return decision
 
-    def remember(self, request: Request, decision: Decision, now: float) -> None:
+    def remember(self, key: str, request: Request, decision: Decision, now: float) -> None:
         """Keep `decision` for what follows in the request's turn (or conversation)."""
-        key = self._key(request)
-        if not key:
+        if decision.target == BLOCK or not key:
             return
+        reads = tuple(sorted(request.script_reads))
+        facts = script_facts(request, reads) if reads else ""
+        followed = msgspec.structs.replace(decision, is_remembered=True)
         with self._lock:
-            self._decisions[key] = (decision, now)
-            self._decisions.move_to_end(key)
-            while len(self._decisions) > self._reading.max_turns:
-                self._decisions.popitem(last=False)
+            self._kept[key] = _Kept(followed, now, reads, facts)
+            self._kept.move_to_end(key)
+            while len(self._kept) > self._reading.max_turns:
+                self._kept.popitem(last=False)
 
-    def clear(self) -> None:
-        """Forget everything: the table has changed."""
+    def _look_up(self, key: str, now: float) -> _Kept | None:
         with self._lock:
-            self._decisions.clear()
-
-    def _key(self, request: Request) -> str:
-        if not self._reading.conversation:
-            return request.turn
-        # Whole conversations, but an explicit wish, or another model asked for, is its own thread.
-        route = request.headers.get("x-turnout-route", "")
-        return f"{request.conversation}/{request.model}/{route}/{request.task}"
+            kept = self._kept.get(key)
+            if kept is None:
+                return None
+            if now - kept.used > self._reading.turn_ttl_s:
+                del self._kept[key]
+                return None
+            kept.used = now
+            self._kept.move_to_end(key)
+            return kept

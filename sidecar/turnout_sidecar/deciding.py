@@ -14,26 +14,24 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from turnout_rules.capabilities import obstacle
-from turnout_rules.decision import BLOCK, PASS, Decision, Verdict
+from turnout_rules.decision import Decision, Verdict
+from turnout_rules.decision_flow import decide
 from turnout_rules.decision_log import DecisionLog, Source
 from turnout_rules.request import Request
-from turnout_sidecar.live_rules import LiveRules, Snapshot
+from turnout_sidecar.live_rules import Snapshot
 from turnout_sidecar.metrics import Metrics
 
 if TYPE_CHECKING:
     from turnout_sidecar.classifiers.base import Classifier
 
 log = logging.getLogger(__name__)
-AUTO_MODEL = "turnout/auto"
 
 
 class Decider:
     """Decides requests. `classifier` is None when there is none, `classifier_problem` says why."""
 
-    def __init__(self, live: LiveRules, metrics: Metrics, decisions: DecisionLog) -> None:
+    def __init__(self, metrics: Metrics, decisions: DecisionLog) -> None:
         """No classifier yet: `classifier` is set when one is ready."""
-        self._live = live
         self._metrics = metrics
         self._log = decisions
         self.classifier: Classifier | None = None
@@ -45,17 +43,21 @@ class Decider:
     ) -> Decision:
         """The decision under `snapshot`; a sticky one follows an earlier decision of its turn."""
         started = time.perf_counter_ns()
-        now = asyncio.get_running_loop().time()
-        if is_sticky and (kept := self._remembered(request, snapshot, now)) is not None:
-            return self._finished(kept, started, source)
-        decision = snapshot.table.decide(request)
-        if decision.wants_classifier:
-            verdict = await self._verdict(request, snapshot)
-            decision = snapshot.table.settle(request, decision, verdict)
-        if is_sticky and snapshot is self._live.current:
-            self._live.turns.remember(request, decision, now)
+
+        async def classify(request: Request) -> Verdict:
+            return await self.classify(request.text, request.attachments, snapshot)
+
+        decision = await decide(
+            snapshot.rules,
+            request,
+            classify,
+            turns=snapshot.turns if is_sticky else None,
+            now=asyncio.get_running_loop().time(),
+        )
         decision = self._finished(decision, started, source)
-        self._log.record(request.text, decision, version=snapshot.table.version, source=source)
+        if not decision.is_remembered:
+            version = snapshot.table.version
+            self._log.record(request.text, decision, version=version, source=source)
         return decision
 
     async def classify(self, text: str, attachments: Sequence[str], snapshot: Snapshot) -> Verdict:
@@ -78,32 +80,6 @@ class Decider:
             return Verdict(route=None, reason=f"classifier failed ({type(error).__name__})")
         self._metrics.classifications.labels("accepted" if verdict.is_accepted else "unsure").inc()
         return verdict
-
-    async def _verdict(self, request: Request, snapshot: Snapshot) -> Verdict | None:
-        """None when nobody was asked; a verdict of a newer table is no use to an older one."""
-        if snapshot.settings.classifier.kind == "off" or not request.text.strip():
-            return None
-        if not snapshot.table.semantic_routes:
-            return None
-        verdict = await self.classify(request.text, request.attachments, snapshot)
-        if verdict.route is not None and snapshot.table.route(verdict.route) is None:
-            return Verdict(route=None, reason="the rules changed while the classifier was asked")
-        return verdict
-
-    def _remembered(self, request: Request, snapshot: Snapshot, now: float) -> Decision | None:
-        """The decision of the same turn, unless the client names a route or it cannot serve."""
-        names_its_route = (
-            (request.model.startswith("turnout/") and request.model != AUTO_MODEL)
-            or "x-turnout-route" in request.headers
-            or bool(request.bound)
-        )
-        if names_its_route or snapshot is not self._live.current:
-            return None
-        decision = self._live.turns.recall(request, now)
-        if decision is None or decision.target in (PASS, BLOCK):
-            return decision
-        target = snapshot.table.resolve(decision.target)
-        return None if obstacle(request, target) else decision
 
     def _finished(self, decision: Decision, started: int, source: str) -> Decision:
         elapsed_us = (time.perf_counter_ns() - started) / 1000

@@ -29,11 +29,13 @@ POLL_S = 0.4
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """Rules and what is derived from them; immutable."""
+    """Rules and what is derived from them; replaced whole."""
 
     rules: Rules
     reader: Reader
     keyring: Keyring
+    turns: Turns
+    """What these rules decided for turns that go on."""
 
     @property
     def table(self) -> Table:
@@ -49,7 +51,12 @@ class Snapshot:
 def take_snapshot(rules: Rules) -> Snapshot:
     """Read the keys and build the reader that `rules` ask for; reads files."""
     keyring = Keyring(rules.table.upstreams, os.environ)
-    return Snapshot(rules=rules, reader=Reader(rules.settings.reading), keyring=keyring)
+    return Snapshot(
+        rules=rules,
+        reader=Reader(rules.settings.reading),
+        keyring=keyring,
+        turns=Turns(rules.table, rules.settings.reading),
+    )
 
 
 class LiveRules:
@@ -61,7 +68,6 @@ class LiveRules:
         self._metrics = metrics
         self._watch = RulesWatch(folder)
         self.current = take_snapshot(load_rules(folder))
-        self.turns = Turns(self.current.settings.reading)
         self.problem = ""
         """Why the folder as it is now is not in force; "" when it is."""
         self._listeners: list[Callable[[Snapshot], None]] = []
@@ -97,7 +103,6 @@ class LiveRules:
             log.error("the changed rules are not used, the old ones stay:\n%s", change)
             return
         self.current = change
-        self.turns = Turns(change.settings.reading)
         self.problem = ""
         self._metrics.reloads.labels("loaded").inc()
         self._metrics.rules_ok.set(1)

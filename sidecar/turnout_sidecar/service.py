@@ -47,7 +47,7 @@ class Service:
         sidecar = settings.sidecar
         self.data_dir = Path(sidecar.data_dir).expanduser() if sidecar.data_dir else data_folder()
         self._decisions = DecisionLog(decision_log_path(sidecar))
-        self.decider = Decider(self.live, self.metrics, self._decisions)
+        self.decider = Decider(self.metrics, self._decisions)
         self.backends = Backends(
             settings,
             data_dir=self.data_dir,

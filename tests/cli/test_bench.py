@@ -37,6 +37,13 @@ def test_agent_shaped_bodies(capsys: pytest.CaptureFixture[str]) -> None:
     assert rows[1]["decode_p50_us"] > 0
 
 
+def test_turns(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "--turns", "--json", "--routes", "10", "--seconds", "0.01"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert [row["name"] for row in rows] == ["first of a turn", "follows its turn"]
+    assert all(0 < row["p50_us"] <= row["p99_us"] for row in rows)
+
+
 def test_a_wrong_list_of_sizes_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["bench", "--routes", "ten"])

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import threading
 
+from matching_kit import route, table
 from rules.bodies.making import chat, read
 from rules.bodies.tools import claude_code, dumps
 from turnout_rules.decision import Decision
 from turnout_rules.request import Request
 from turnout_rules.settings import Reading
+from turnout_rules.table import Table
 from turnout_rules.turns import Turns
 
 
@@ -16,21 +18,40 @@ def decision(target: str) -> Decision:
     return Decision(route="r", target=target, layer="rule", reason="test")
 
 
+TABLE = table(route("rest", ".*"))
+
+
+def turns_of(reading: Reading | None = None, rules: Table = TABLE) -> Turns:
+    return Turns(rules, reading or Reading())
+
+
+def recall(turns: Turns, request: Request, now: float) -> Decision | None:
+    return turns.recall(turns.key(request), request, now)
+
+
+def remember(turns: Turns, request: Request, decided: Decision, now: float) -> None:
+    turns.remember(turns.key(request), request, decided, now)
+
+
+def target_of(found: Decision | None) -> str | None:
+    return None if found is None else found.target
+
+
 def loop(rounds: int, ask: str = "fix it") -> Request:
     return read(dumps(claude_code(5_000, loops=rounds, ask=ask)), endpoint="messages")
 
 
 def test_a_tool_loop_follows_its_turn() -> None:
-    turns = Turns(Reading())
-    turns.remember(loop(0), decision("a/x"), 0.0)
+    turns = turns_of()
+    remember(turns, loop(0), decision("api/x"), 0.0)
     for rounds in (0, 1, 5, 20):
-        assert turns.recall(loop(rounds), 1.0) == decision("a/x")
+        assert target_of(recall(turns, loop(rounds), 1.0)) == "api/x"
 
 
 def test_a_new_message_is_a_new_turn() -> None:
-    turns = Turns(Reading())
-    turns.remember(loop(1), decision("a/x"), 0.0)
-    assert turns.recall(loop(1, ask="another question"), 1.0) is None
+    turns = turns_of()
+    remember(turns, loop(1), decision("api/x"), 0.0)
+    assert recall(turns, loop(1, ask="another question"), 1.0) is None
 
 
 def conversation(*texts: str) -> Request:
@@ -44,65 +65,58 @@ def conversation(*texts: str) -> Request:
 
 
 def test_a_whole_conversation_stays_where_it_began_if_the_settings_say_so() -> None:
-    turns = Turns(Reading(conversation=True))
-    turns.remember(conversation("refactor the parser"), decision("big/x"), 0.0)
+    turns = turns_of(Reading(conversation=True))
+    remember(turns, conversation("refactor the parser"), decision("api/big"), 0.0)
     follow_up = conversation("refactor the parser", "commit it")
-    assert turns.recall(follow_up, 1.0) == decision("big/x")
-    assert Turns(Reading()).recall(follow_up, 1.0) is None
-    assert turns.recall(conversation("commit it"), 1.0) is None
+    assert target_of(recall(turns, follow_up, 1.0)) == "api/big"
+    assert recall(turns_of(), follow_up, 1.0) is None
+    assert recall(turns, conversation("commit it"), 1.0) is None
 
 
 def test_an_explicit_route_is_its_own_thread() -> None:
-    turns = Turns(Reading(conversation=True))
-    turns.remember(read(chat("x")), decision("a/x"), 0.0)
-    assert turns.recall(read(chat("x"), headers={"x-turnout-route": "big"}), 1.0) is None
-    assert turns.recall(read(chat("x", model="turnout/big")), 1.0) is None
+    turns = turns_of(Reading(conversation=True))
+    remember(turns, read(chat("x")), decision("api/x"), 0.0)
+    assert recall(turns, read(chat("x"), headers={"x-turnout-route": "big"}), 1.0) is None
+    assert recall(turns, read(chat("x", model="turnout/big")), 1.0) is None
 
 
 def test_a_decision_is_forgotten_after_its_time() -> None:
-    turns = Turns(Reading(turn_ttl_s=10))
-    turns.remember(read(chat("x")), decision("a/x"), 0.0)
-    assert turns.recall(read(chat("x")), 9.0) is not None
-    assert turns.recall(read(chat("x")), 18.0) is not None, "use renews it"
-    assert turns.recall(read(chat("x")), 29.0) is None
+    turns = turns_of(Reading(turn_ttl_s=10))
+    remember(turns, read(chat("x")), decision("api/x"), 0.0)
+    assert recall(turns, read(chat("x")), 9.0) is not None
+    assert recall(turns, read(chat("x")), 18.0) is not None, "use renews it"
+    assert recall(turns, read(chat("x")), 29.0) is None
     assert len(turns) == 0
 
 
 def test_memory_is_bounded_and_the_least_used_goes_first() -> None:
-    turns = Turns(Reading(max_turns=3))
+    turns = turns_of(Reading(max_turns=3))
     for number in range(3):
-        turns.remember(read(chat(str(number))), decision("a/x"), 0.0)
-    turns.recall(read(chat("0")), 1.0)
-    turns.remember(read(chat("3")), decision("a/x"), 2.0)
+        remember(turns, read(chat(str(number))), decision("api/x"), 0.0)
+    recall(turns, read(chat("0")), 1.0)
+    remember(turns, read(chat("3")), decision("api/x"), 2.0)
     assert len(turns) == 3
-    assert turns.recall(read(chat("0")), 3.0) is not None
-    assert turns.recall(read(chat("1")), 3.0) is None
+    assert recall(turns, read(chat("0")), 3.0) is not None
+    assert recall(turns, read(chat("1")), 3.0) is None
 
 
 def test_a_request_without_words_has_no_turn() -> None:
-    turns = Turns(Reading())
-    turns.remember(read(chat("")), decision("a/x"), 0.0)
-    assert turns.recall(read(chat("")), 0.0) is None
-
-
-def test_a_new_table_forgets_everything() -> None:
-    turns = Turns(Reading())
-    turns.remember(read(chat("x")), decision("a/x"), 0.0)
-    turns.clear()
-    assert turns.recall(read(chat("x")), 0.0) is None
+    turns = turns_of()
+    remember(turns, read(chat("")), decision("api/x"), 0.0)
+    assert recall(turns, read(chat("")), 0.0) is None
 
 
 def test_many_threads_at_once_do_no_harm() -> None:
-    turns = Turns(Reading(max_turns=50))
+    turns = turns_of(Reading(max_turns=50))
     requests = [read(chat(str(number))) for number in range(100)]
     failures: list[BaseException] = []
 
     def work() -> None:
         try:
             for request in requests * 5:
-                turns.remember(request, decision(request.text), 0.0)
-                found = turns.recall(request, 0.0)
-                assert found is None or found.target == request.text
+                remember(turns, request, decision(f"api/{request.text}"), 0.0)
+                found = recall(turns, request, 0.0)
+                assert found is None or found.target == f"api/{request.text}"
         except BaseException as error:
             failures.append(error)
 

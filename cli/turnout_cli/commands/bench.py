@@ -28,6 +28,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--agents", action="store_true", help="bodies shaped like coding agents' instead"
     )
+    parser.add_argument(
+        "--turns", action="store_true", help="deciding alone, with the memory of turns, instead"
+    )
     parser.add_argument("--json", action="store_true", help="print a list of rows")
 
 
@@ -49,13 +52,16 @@ def run(args: argparse.Namespace) -> int:
 def _measure(args: argparse.Namespace) -> Iterator[Row]:
     from time import perf_counter_ns
 
-    from turnout_rules.benchmark import BODIES_KB, ROUTES, measure
+    from turnout_rules.benchmark import BODIES_KB, ROUTES, measure, measure_turns
 
     if args.agents:
         from turnout_rules.agent_bodies import measure_agents
 
         routes = args.routes or [1_000]
         return measure_agents(perf_counter_ns, routes=routes, seconds=args.seconds)
+    if args.turns:
+        routes = args.routes or [1_000]
+        return measure_turns(perf_counter_ns, routes=routes, seconds=args.seconds)
     return measure(
         perf_counter_ns,
         routes=args.routes or ROUTES,
