@@ -216,7 +216,7 @@ def test_an_answer_and_an_error_that_cannot_be_shown_break_nothing(tmp_path: Pat
         "    if request.text == 'raise':\n        raise Bad\n"
         "    return Bad() if request.text == 'object' else [Bad()]\n"
     )
-    loaded, _ = load(tmp_path, source)
+    loaded, _ = load(tmp_path, source, 10_000)
     assert loaded is not None
     for text in ("raise", "object", "list"):
         assert loaded.choose(Request.from_text(text)) is None
