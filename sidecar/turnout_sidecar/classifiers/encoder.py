@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import math
+import os
 import shutil
 import tempfile
 from collections.abc import Callable, Sequence
@@ -56,6 +57,8 @@ class Encoder:
 
     def __init__(self, path: Path, *, threads: int = 1, max_chars: int = 500) -> None:
         """Load the model; raises `ClassifierError` when its packages or its file are missing."""
+        # Read when the library is loaded; without it, it keeps a device id in the user's cache.
+        os.environ["ORT_DISABLE_TELEMETRY"] = "1"
         try:
             import onnxruntime
             import onnxruntime_extensions
