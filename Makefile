@@ -7,7 +7,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 SOURCES := rules addon sidecar cli tests
 
-.PHONY: run demo test lint bench fuzz soak models clean
+.PHONY: run demo test lint bench fuzz soak faults models clean
 
 $(BIN)/python:
 	@if [ -z "$(PYTHON)" ]; then \
@@ -50,6 +50,10 @@ fuzz: $(VENV)/.installed
 # Five minutes of mixed load, kills and rule edits on local engines; counts what was lost.
 soak: $(VENV)/.installed
 	PYTHONPATH=tests $(BIN)/python tests/soak/soak.py 300
+
+# Some ten minutes of load and faults against real processes; the figures go into the page. As root on Linux.
+faults: $(VENV)/.installed
+	PYTHONPATH=tests $(BIN)/python tests/faults/run.py --write docs/reliability.md
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist build

@@ -18,6 +18,7 @@ from mitmproxy.proxy import mode_specs, server_hooks
 
 from turnout_addon import display, plans
 from turnout_addon.applying import answer, apply, choose_way, redirect
+from turnout_addon.collecting import Collector
 from turnout_addon.connecting import ConnectDeadlines, lift_connection_limit, speak_json
 from turnout_addon.deciding import Decider, policy
 from turnout_addon.guard import Guard, ProxyPassword, foreign_page, password_wanted
@@ -82,6 +83,7 @@ class Turnout:
         self._password = ProxyPassword("")
         self._deadlines = ConnectDeadlines()
         self._keeper: Keeper | None = None
+        self._collector = Collector()
         self._decider: Decider | None = None
         self._decisions = DecisionLog(None)
         self._watching: asyncio.Task[None] | None = None
@@ -353,6 +355,7 @@ class Turnout:
                 flow.comment = " · ".join([flow.comment, *notes])
         if self._keeper is not None:
             self._keeper.finished(flow)
+        self._collector.finished(len(flow.request.raw_content or b""))
 
     def _is_destination(self, host: str, port: int) -> bool:
         gateway = self._decider.gateway if self._decider else None

@@ -73,7 +73,7 @@ class Script:
         started = perf_counter()
         try:
             answer = _guarded(lambda: self._choose(RequestView(request)), self._limit_s)
-        except (Exception, Interrupted, SystemExit, GeneratorExit) as error:
+        except BaseException as error:  # a script may raise anything; none of it is the proxy's end
             failure = error
         self.last_ms = (perf_counter() - started) * 1_000
         self._account(was_interrupted=isinstance(failure, Interrupted))
@@ -148,7 +148,7 @@ def load_script(
     except Interrupted:
         failed("bad-script", f"script `{name}` takes over {LOAD_LIMIT_S:g} s to load", "do less")
         return None
-    except (Exception, SystemExit) as error:
+    except BaseException as error:  # as above
         message = f"script `{name}` fails to load: {type(error).__name__}: {error}"
         failed("bad-script", message, "fix the Python", _line_in(error, label))
         return None

@@ -12,6 +12,7 @@ from turnout_sidecar import openapi
 from turnout_sidecar.backend_api import BackendApi
 from turnout_sidecar.batches.batches_api import BatchesApi
 from turnout_sidecar.batches.files_api import FilesApi
+from turnout_sidecar.batches.store import is_disk_full
 from turnout_sidecar.gateway import not_found, plain_error
 from turnout_sidecar.guarding import guard
 from turnout_sidecar.route_api import RouteApi
@@ -82,6 +83,9 @@ async def _answer_errors(request: web.Request, handler: Handler) -> web.StreamRe
         raise
     except ConnectionResetError:
         return web.Response(status=499)  # the client has left: nobody reads this
-    except Exception:
+    except Exception as error:
+        if is_disk_full(error):
+            log.error("answering %s: the disk is full", request.path)
+            return plain_error(507, "disk_full", "there is no room on the sidecar's disk for this")
         log.exception("answering %s failed", request.path)
         return plain_error(500, "internal_error", "the sidecar failed on this request; see its log")

@@ -62,6 +62,9 @@ def test_what_a_script_chooses(tmp_path: Path, body: str, answer: str | None) ->
         ("    return ['api/x']", "no target"),
         ("    return 1 / 0", "ZeroDivisionError: division by zero (line 2)"),
         ("    raise SystemExit(3)", "SystemExit"),
+        ("    raise KeyboardInterrupt", "KeyboardInterrupt"),
+        ("    import asyncio\n    raise asyncio.CancelledError", "CancelledError"),
+        ("    class Odd(BaseException): ...\n    raise Odd", "Odd"),
         ("    return request.nothing", "AttributeError"),
         ("    request.model = 'x'", "read-only"),
         ("    return choose(request)", ""),
@@ -141,6 +144,7 @@ def test_rare_overruns_are_forgiven(tmp_path: Path) -> None:
         ("import nothing_of_that_name\n", "ModuleNotFoundError", 1),
         ("x = 1\ny = x / 0\n", "division by zero", 2),
         ("raise SystemExit\n", "SystemExit", 1),
+        ("raise KeyboardInterrupt\n", "KeyboardInterrupt", 1),
     ],
 )
 def test_a_script_that_cannot_load_is_a_problem_with_its_line(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import errno
 from pathlib import Path
 from typing import Any
 
@@ -50,10 +49,6 @@ class FilesApi:
             return plain_error(408, "upload_timeout", "the upload did not arrive in time")
         except (ValueError, AssertionError):
             return plain_error(400, "bad_upload", "the multipart body cannot be read")
-        except OSError as error:
-            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-                raise
-            return plain_error(507, "disk_full", "there is no room on the disk for this file")
         finally:
             await asyncio.to_thread(path.unlink, missing_ok=True)
         return web.json_response(stored.to_json())

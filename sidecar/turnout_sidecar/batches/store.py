@@ -8,6 +8,7 @@ way when the process died is pending again, one that was answered stays answered
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import os
 import secrets
@@ -40,6 +41,15 @@ CREATE TABLE IF NOT EXISTS requests (
 CREATE INDEX IF NOT EXISTS requests_by_state ON requests (batch_id, state);
 """
 _BATCH_COLUMNS = ", ".join(Batch.__struct_fields__)
+
+
+def is_disk_full(error: BaseException) -> bool:
+    """Whether `error` says that the disk, or the person's share of it, has no room left."""
+    if isinstance(error, OSError):
+        return error.errno in (errno.ENOSPC, errno.EDQUOT)
+    # While it opens a database, SQLite calls a full disk an I/O error or "cannot open".
+    no_room = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_SHMSIZE)
+    return isinstance(error, sqlite3.Error) and error.sqlite_errorcode in no_room
 
 
 class BatchStore:
