@@ -17,6 +17,36 @@ upstreams:
 """
 
 
+ARTICLE_ROUTES = """\
+# config/routes.yaml
+routes:
+  - name: code_completion
+    match: [code, 函数, bug, debug]
+    priority: 10
+    target: vllm/code-model
+  - name: translation
+    match: [翻译, translate, 英文, 日文]
+    priority: 9
+    target: api/translate-model
+  - name: fallback
+    match: [.*]
+    target: vllm/general-model
+"""
+ARTICLE_CONFIG = """\
+# config/config.yaml
+router:
+  port: 8080
+  default_timeout_ms: 500
+inference:
+  backend: vllm
+  vllm_url: http://127.0.0.1:8000/v1
+  model_path: ./models/qwen7b-int4
+  max_num_seqs: 4
+  gpu_memory_utilization: 0.6
+"""
+"""Both files as the source article prints them."""
+
+
 def write_folder(folder: Path, **files: str) -> Path:
     """Write `routes="…"` as `routes.yaml` and so on."""
     folder.mkdir(parents=True, exist_ok=True)

@@ -53,15 +53,16 @@ def up(
     *arguments: str,
     waits: bool = True,
     is_lean: bool = True,
+    takes_free_ports: bool = True,
     **variables: str,
 ) -> Iterator[Up]:
-    """`turnout up --free-ports`, with folders of the test's own; and these `variables`."""
+    """`turnout up`, with folders of the test's own; and these `variables`."""
     (folder / "tmp").mkdir(parents=True, exist_ok=True)
     own = {f"TURNOUT_{n.upper()}_DIR": str(folder / n) for n in ("cache", "data")}
     own |= {"TURNOUT_RUNTIME_DIR": str(folder / "run"), "TMPDIR": str(folder / "tmp")}
     environ = os.environ | own | variables
-    command = [sys.executable, "-m", "turnout_cli", "up", "--free-ports"]
-    command += [*(["--lean"] if is_lean else []), "--rules", str(rules), *arguments]
+    command = [sys.executable, "-m", "turnout_cli", "up", "--rules", str(rules)]
+    command += ["--lean"] * is_lean + ["--free-ports"] * takes_free_ports + [*arguments]
     with (folder / "up.log").open("wb") as log:
         process = subprocess.Popen(command, env=environ, stdout=log, stderr=log)
     running = Up(process, folder, environ)

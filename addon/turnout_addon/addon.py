@@ -16,12 +16,12 @@ from pathlib import Path
 from mitmproxy import addonmanager, command, connection, ctx, exceptions, http
 from mitmproxy.proxy import mode_specs, server_hooks
 
-from turnout_addon import display, plans
+from turnout_addon import answering, display, plans
 from turnout_addon.applying import answer, apply, choose_way, redirect
 from turnout_addon.collecting import Collector
 from turnout_addon.connecting import ConnectDeadlines, lift_connection_limit, speak_json
 from turnout_addon.deciding import Decider, policy
-from turnout_addon.guard import Guard, ProxyPassword, foreign_page, password_wanted
+from turnout_addon.guard import OWN_PORT, Guard, ProxyPassword, foreign_page, password_wanted
 from turnout_addon.hosts import Origin
 from turnout_addon.keeping import Keeper
 from turnout_addon.logs import keep_bytes_out_of_logs
@@ -30,6 +30,7 @@ from turnout_addon.options import (
     adopt_options,
     declare_options,
     gateway_of,
+    own_ports,
     proxy_password,
     sidecar_of,
     sidecar_token,
@@ -44,6 +45,7 @@ from turnout_rules.decision_log import DecisionLog, decision_log_path
 from turnout_rules.endpoints import classify
 from turnout_rules.loading import Rules, find_rules_folder, load_rules, settle_memory
 from turnout_rules.problems import RulesError
+from turnout_rules.questions import is_question
 from turnout_rules.request import Request
 from turnout_rules.watching import RulesWatch
 
@@ -123,7 +125,9 @@ class Turnout:
         gateway = gateway_of(ctx.options, routing.settings)
         self._decider = Decider(sidecar, gateway, token, decisions=self._decisions)
         self._decisions.write_to(decision_log_path(routing.settings.sidecar))
-        self.guard.own_ports |= self._own_ports()
+        server = ctx.master.addons.get("proxyserver")
+        self.guard.own_ports |= {gateway.port} | own_ports(ctx.options, routing.settings)
+        self.guard.own_ports |= {a[1] for a in server.listen_addrs()} if server else set()
         if (view := ctx.master.addons.get("view")) is not None:
             proxy = routing.settings.proxy
             self._keeper = Keeper(view, max_flows=proxy.keep_flows, max_bytes=proxy.keep_flow_bytes)
@@ -191,14 +195,18 @@ class Turnout:
         """Whose business is it? Refuse what must not pass, lead the rest towards its origin."""
         if flow.response or flow.error or not flow.live or flow.is_replay:
             return
-        if not self._password.accepts(flow):
+        # No client can give a proxy's password to the reverse listener, which stays on loopback.
+        is_reverse = isinstance(flow.client_conn.proxy_mode, mode_specs.ReverseMode)
+        if not self._password.accepts(flow) and not is_reverse:
             flow.response = password_wanted()
             return
-        passage = self._enter(flow)
+        passage = self._enter(flow, is_reverse=is_reverse)
         origin = Origin(flow.request.scheme, flow.request.host, flow.request.port)
         choose_way(flow, origin, self.in_force().settings.proxy.upstream_proxy)
         reason = await self._destination_obstacle(flow, passage)
-        if reason:
+        if (is_reverse or reason == OWN_PORT) and is_question(flow.request.path):
+            self._take_question(flow, passage)
+        elif reason:
             refusal = plans.refusal(
                 passage.endpoint if passage else "", 403, reason, code="destination_refused"
             )
@@ -211,6 +219,10 @@ class Turnout:
         if flow.response or flow.error or not flow.live or flow.is_replay:
             return
         passage = self._passages.get(flow)
+        if passage is not None and passage.is_question:
+            passage.is_answered = True
+            flow.response = await answering.respond(flow, passage.routing, self._decider)
+            return
         if passage is None or passage.decision is not None or self._decider is None:
             return
         if not passage.endpoint:
@@ -263,12 +275,12 @@ class Turnout:
 
     # -- inside -----------------------------------------------------------------------------------
 
-    def _enter(self, flow: http.HTTPFlow) -> Passage | None:
+    def _enter(self, flow: http.HTTPFlow, *, is_reverse: bool) -> Passage | None:
         """None: the request's host is none of our business."""
         routing, request = self.in_force(), flow.request
         endpoint = classify("POST", request.path)
         name = endpoint.name if endpoint else ""
-        if isinstance(flow.client_conn.proxy_mode, mode_specs.ReverseMode):
+        if is_reverse:
             speaks_anthropic = "anthropic-version" in request.headers
             origin = routing.origin_of(request.path, speaks_anthropic=speaks_anthropic)
             passage = Passage(routing, origin, True, name)
@@ -288,6 +300,16 @@ class Turnout:
     async def _obstacle(self, flow: http.HTTPFlow) -> str:
         request = flow.request
         return await self.guard.obstacle(request.host, request.port, self.in_force().intercept)
+
+    def _take_question(self, flow: http.HTTPFlow, passage: Passage | None) -> None:
+        """`POST /route`: from here on the text can only be answered, or reach our own gateway."""
+        routing = passage.routing if passage else self.in_force()
+        gateway = gateway_of(ctx.options, routing.settings)
+        self._passages[flow] = passage = Passage(routing, gateway, False, "", is_question=True)
+        # A flow that somebody replays goes where its request says.
+        redirect(flow, gateway, company_proxy="")
+        if refusal := answering.obstacle(flow.request, routing):
+            self._answer(flow, passage, refusal)
 
     def _prepare(self, flow: http.HTTPFlow, passage: Passage) -> None:
         """Before the body comes: the reverse listener's origin, upgrades, bodies too large."""
@@ -332,9 +354,8 @@ class Turnout:
     def _decided(self, flow: http.HTTPFlow, passage: Passage, decision: Decision) -> None:
         passage.decision = decision
         note = f"answered {flow.response.status_code}" if flow.response else ""
-        flow.comment = display.comment(decision, original=passage.original, note=note)
-        flow.marked = display.marker(decision, is_refused=passage.is_answered)
-        flow.metadata["turnout"] = display.metadata(decision, original=passage.original)
+        is_refused = passage.is_answered
+        display.show(flow, decision, original=passage.original, note=note, is_refused=is_refused)
         logger.info("turnout: %s", flow.comment)
         self.metrics.decided(decision)
 
@@ -350,8 +371,8 @@ class Turnout:
         if passage is not None and flow.response is not None:
             if passage.tee is not None:
                 passage.tee.put_back(flow.response)
-            notes = display.outcome(flow, passage, flow.response)
-            if notes and flow.comment:
+            if flow.comment:
+                notes = display.outcome(flow, passage, flow.response)
                 flow.comment = " · ".join([flow.comment, *notes])
         if self._keeper is not None:
             self._keeper.finished(flow)
@@ -362,17 +383,6 @@ class Turnout:
         if gateway is not None and (host, port) == (gateway.host, gateway.port):
             return True
         return (host, port) in self.in_force().destinations
-
-    def _own_ports(self) -> set[int]:
-        server = ctx.master.addons.get("proxyserver")
-        ports = {address[1] for address in server.listen_addrs()} if server else set()
-        sidecar = self.in_force().settings.sidecar
-        ports |= {sidecar.port} if sidecar.port else set()
-        if self._decider is not None:
-            ports.add(self._decider.gateway.port)
-        if "web_port" in ctx.options:
-            ports.add(ctx.options.web_port)
-        return ports
 
     def _use(self, rules: Rules) -> None:
         """Put a new version in force; requests in flight keep theirs."""

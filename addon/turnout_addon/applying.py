@@ -51,6 +51,8 @@ def redirect(flow: http.HTTPFlow, origin: Origin, *, company_proxy: str) -> None
 def answer(refusal: Answer) -> http.Response:
     """The proxy's own response."""
     headers = {"content-type": "application/json"}
+    if refusal.status == 405:
+        headers["allow"] = "POST"
     if refusal.retry_after_s is not None:
         headers["retry-after"] = str(refusal.retry_after_s)
     return http.Response.make(refusal.status, refusal.body, headers)

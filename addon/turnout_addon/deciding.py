@@ -9,6 +9,7 @@ import asyncio
 import logging
 import time
 import traceback
+from collections.abc import Sequence
 
 import msgspec
 from mitmproxy import http
@@ -20,6 +21,7 @@ from turnout_addon.passage import Passage
 from turnout_addon.routing import Routing, passed
 from turnout_addon.sidecar_client import SidecarClient, is_listening
 from turnout_rules.decision import Decision, Verdict
+from turnout_rules.decision_flow import Classify
 from turnout_rules.decision_log import DecisionLog
 from turnout_rules.request import Request
 from turnout_rules.unreadable import Unreadable
@@ -56,14 +58,8 @@ class Decider:
         except Unreadable as error:
             passage.decision = _timed(passed(str(error)), started)
             return plans.Leave(received.origin if received.is_reverse else None)
-
-        async def classify(request: Request) -> Verdict:
-            timeout_ms = routing.settings.sidecar.default_timeout_ms
-            return await self._sidecar.classify(
-                request.text, request.attachments, timeout_ms=timeout_ms
-            )
-
-        decision = _timed(await routing.decide(request, classify), started)
+        decision = await routing.decide(request, self._classifier(routing))
+        decision = _timed(decision, started)
         passage.decision = decision
         if not decision.is_remembered:
             self._decisions.record(request.text, decision, version=routing.version, source="proxy")
@@ -71,11 +67,33 @@ class Decider:
             return await self._by_gateway(routing, received, request, decision)
         return plans.plan(routing, received, request, decision, self.gateway, self._token)
 
+    async def decide_question(self, routing: Routing, request: Request) -> Decision:
+        """The decision about a request that is only asked about: nothing remembers it."""
+        started = time.perf_counter()
+        classify = self._classifier(routing)
+        decision = await routing.decide(request, classify, is_sticky=False)
+        decision = _timed(decision, started)
+        self._decisions.record(request.text, decision, version=routing.version, source="route_api")
+        return decision
+
+    async def classify(
+        self, routing: Routing, request: Request, attachments: Sequence[str]
+    ) -> Verdict:
+        """The classifier's verdict, or one that says why there is none."""
+        timeout_ms = routing.settings.sidecar.default_timeout_ms
+        return await self._sidecar.classify(request.text, attachments, timeout_ms=timeout_ms)
+
     def close(self) -> None:
         """Let go of the sidecar's connections."""
         task = asyncio.get_running_loop().create_task(self._sidecar.close())
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
+
+    def _classifier(self, routing: Routing) -> Classify:
+        async def classify(request: Request) -> Verdict:
+            return await self.classify(routing, request, request.attachments)
+
+        return classify
 
     async def _by_gateway(
         self,

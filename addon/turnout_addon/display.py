@@ -27,6 +27,15 @@ TARGET_HEADER = "x-turnout-target"
 LAYER_HEADER = "x-turnout-layer"
 
 
+def show(
+    flow: http.HTTPFlow, decision: Decision, *, original: str, note: str, is_refused: bool
+) -> None:
+    """Put the decision where mitmweb's lists, filters and saved flows find it."""
+    flow.comment = comment(decision, original=original, note=note)
+    flow.marked = marker(decision, is_refused=is_refused)
+    flow.metadata["turnout"] = metadata(decision, original=original)
+
+
 def comment(decision: Decision, *, original: str, note: str = "") -> str:
     """One line for mitmweb's comment column: `route → target · layer · µs · was host · why`."""
     parts = [

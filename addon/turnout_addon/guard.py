@@ -25,6 +25,8 @@ from turnout_addon.hosts import InterceptList
 _RESOLVE_TIMEOUT_S = 3.0
 _REMEMBER_S = 30.0
 _REMEMBER_NAMES = 4_096
+OWN_PORT = "that port is Turnout's own"
+"""The obstacle of a request that is addressed to the proxy or its neighbours themselves."""
 _LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
@@ -76,7 +78,7 @@ class Guard:
         if address.is_link_local or address.is_multicast:
             return "link-local and multicast addresses are not reached through this proxy"
         if port in self.own_ports and _is_local(address):
-            return "that port is Turnout's own"
+            return OWN_PORT
         if (address.is_loopback or address.is_unspecified) and not is_listed:
             return (
                 "loopback addresses are not reached through this proxy; "

@@ -143,6 +143,12 @@ def gateway_of(options: mitmproxy_options.Options, settings: Settings) -> Origin
     return parse_origin(options.turnout_gateway or f"http://127.0.0.1:{settings.sidecar.port}")
 
 
+def own_ports(options: mitmproxy_options.Options, settings: Settings) -> set[int]:
+    """The ports of mitmweb and the sidecar, as far as they are known beforehand."""
+    web = {options.web_port} if "web_port" in options else set()
+    return web | ({settings.sidecar.port} if settings.sidecar.port else set())
+
+
 def _core_options(settings: Settings) -> dict[str, Any]:
     """What the addon needs under every master."""
     proxy = settings.proxy

@@ -24,6 +24,8 @@ class Passage:
     endpoint: str
     """The routed endpoint's name; empty: passes unread."""
     decision: Decision | None = None
+    is_question: bool = False
+    """It asks the proxy itself where a text would go; it is answered here and never sent on."""
     is_for_gateway: bool = False
     is_answered: bool = False
     """The proxy itself answered; nothing was sent."""

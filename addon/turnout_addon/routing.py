@@ -45,9 +45,12 @@ class Routing:
         is_anthropic = speaks_anthropic or path.startswith("/v1/messages")
         return self.anthropic_origin if is_anthropic else self.origin
 
-    async def decide(self, request: Request, classify: Classify) -> Decision:
-        """The whole decision, both layers, or that of the request's turn."""
-        return await decide(self.rules, request, classify, turns=self.turns, now=time.monotonic())
+    async def decide(
+        self, request: Request, classify: Classify, *, is_sticky: bool = True
+    ) -> Decision:
+        """The whole decision, both layers; a sticky one may be that of the request's turn."""
+        turns = self.turns if is_sticky else None
+        return await decide(self.rules, request, classify, turns=turns, now=time.monotonic())
 
     def _known_origins(self) -> list[Origin]:
         origins = [self.origin, self.anthropic_origin, *self.bases.values()]

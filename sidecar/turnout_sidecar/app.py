@@ -8,6 +8,7 @@ from typing import cast
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
+from turnout_rules.questions import is_question
 from turnout_sidecar import openapi
 from turnout_sidecar.backend_api import BackendApi
 from turnout_sidecar.batches.batches_api import BatchesApi
@@ -26,9 +27,15 @@ def build_app(service: Service, *, token: str = "") -> web.Application:
     app = web.Application(
         middlewares=[cast(Middleware, guard(token)), _answer_errors], client_max_size=0
     )
-    _add_own(app, service)
+    own = RouteApi(service)
+    _add_own(app, own, service)
     _add_batches(app, service)
-    app.router.add_route("*", "/{path:.*}", service.gateway.handle)
+
+    async def anything_else(http: web.Request) -> web.StreamResponse:
+        handle = own.route if is_question(http.raw_path) else service.gateway.handle
+        return await handle(http)
+
+    app.router.add_route("*", "/{path:.*}", anything_else)
 
     async def lifespan(app: web.Application):  # type: ignore[no-untyped-def]
         await service.start()
@@ -39,8 +46,7 @@ def build_app(service: Service, *, token: str = "") -> web.Application:
     return app
 
 
-def _add_own(app: web.Application, service: Service) -> None:
-    own = RouteApi(service)
+def _add_own(app: web.Application, own: RouteApi, service: Service) -> None:
     backends = BackendApi(service.backends)
     app.router.add_post("/route", own.route)
     app.router.add_get("/healthz", own.healthz)

@@ -6,34 +6,23 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 from aiohttp import web
 
-from turnout_rules.decision import Decision
-from turnout_rules.reading import Unreadable, why_not_json
-from turnout_rules.request import Request
+from turnout_rules.questions import (
+    BadQuestion,
+    asked,
+    read_question,
+    semantic_answer,
+    whole_answer,
+)
 from turnout_sidecar.backend_api import backend_rows
 from turnout_sidecar.gateway import plain_error
 from turnout_sidecar.intake import Refusal, read_body
 from turnout_sidecar.live_rules import Snapshot
 from turnout_sidecar.service import Service
-
-
-class Question(msgspec.Struct, frozen=True):
-    """The body of `POST /route`: one of `text`, `messages`, `body`."""
-
-    text: str | None = None
-    messages: list[Any] | None = None
-    body: msgspec.Raw = msgspec.Raw()
-    path: str = ""
-    headers: dict[str, str] = {}
-    model: str = "turnout/auto"
-    only: str = ""
-    attachments: list[Literal["image", "audio", "file"]] = []
-    """What came with `text`, for a caller that sends no body."""
 
 
 class RouteApi:
@@ -44,32 +33,26 @@ class RouteApi:
         self._service = service
 
     async def route(self, http: web.Request) -> web.StreamResponse:
-        """`POST /route`."""
-        snapshot = self._service.live.current
+        """`POST /route`, also where a tool writes it `/v1/route` or `/route/`."""
+        if http.method != "POST":
+            raise web.HTTPMethodNotAllowed(http.method, ["POST"])
+        snapshot, decider = self._service.live.current, self._service.decider
+        table = snapshot.table
         try:
             body = await read_body(http, snapshot.settings.reading.max_decoded_bytes)
+            question = read_question(body)
+            request = asked(question, snapshot.reader, http.remote or "")
         except Refusal as refused:
             failure = refused.failure
             return plain_error(failure.status, failure.code, failure.message)
-        try:
-            question = msgspec.json.decode(body, type=Question)
-            if question.only not in ("", "semantic"):
-                raise ValueError('"only" may be "semantic"')
-            request = _asked(question, snapshot, http.remote or "")
-        except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-            why = str(error)
-            if isinstance(error, msgspec.DecodeError) and not isinstance(
-                error, msgspec.ValidationError
-            ):
-                why = why_not_json(body, why)
-            return plain_error(400, "bad_question", f'send {{"text": …}}: {why}')
-        except Unreadable as error:
-            return plain_error(400, "unreadable_request", f"the body cannot be read: {error}")
+        except BadQuestion as error:
+            return plain_error(400, error.code, str(error))
         if question.only == "semantic":
             attachments = question.attachments or request.attachments
-            return await self._semantic(request, attachments, snapshot)
-        decision = await self._service.decider.decide(request, snapshot, source="route_api")
-        return _json(_decision_row(decision, request, snapshot))
+            verdict = await decider.classify(request.text, attachments, snapshot)
+            return _json_body(semantic_answer(verdict, table))
+        decision = await decider.decide(request, snapshot, source="route_api")
+        return _json_body(whole_answer(decision, request, table))
 
     async def healthz(self, http: web.Request) -> web.StreamResponse:
         """200 while it serves, also `degraded` under older rules or without its classifier.
@@ -120,40 +103,6 @@ class RouteApi:
                 return _json(row)
         return plain_error(404, "model_not_found", f"no model {wanted[:200]!r} here")
 
-    async def _semantic(
-        self, request: Request, attachments: Sequence[str], snapshot: Snapshot
-    ) -> web.Response:
-        """The classifier's word alone, for a proxy that weighs it on its own table."""
-        verdict = await self._service.decider.classify(request.text, attachments, snapshot)
-        row = {
-            "route": verdict.route if verdict.is_accepted else None,
-            "verdict": verdict,
-            "table": snapshot.table.version,
-        }
-        return _json(row)
-
-
-def _asked(question: Question, snapshot: Snapshot, peer: str) -> Request:
-    """The request a question stands for; raises `ValueError` or `Unreadable`."""
-    body = bytes(question.body)
-    given = [question.text is not None, question.messages is not None, bool(body)]
-    if sum(given) != 1:
-        raise ValueError("exactly one of text, messages and body is needed")
-    if question.text is not None:
-        return Request.from_text(question.text, model=question.model)
-    if question.messages is not None:
-        body = msgspec.json.encode({"model": question.model, "messages": question.messages})
-    return snapshot.reader.read(
-        method="POST",
-        path=question.path or "/v1/chat/completions",
-        headers={
-            **{name.lower(): value for name, value in question.headers.items()},
-            "content-type": "application/json",
-        },
-        body=body,
-        client=peer,
-    )
-
 
 def _classifier_row(service: Service) -> tuple[dict[str, Any], bool]:
     """What `/healthz` says of the classifier, and whether routes wait for it in vain."""
@@ -168,13 +117,6 @@ def _classifier_row(service: Service) -> tuple[dict[str, Any], bool]:
         return {**row, "state": "starting"}, False
     is_wanted = bool(current.table.semantic_routes) and current.settings.classifier.kind != "off"
     return row, is_wanted and bool(problem)
-
-
-def _decision_row(decision: Decision, request: Request, snapshot: Snapshot) -> dict[str, Any]:
-    row: dict[str, Any] = msgspec.to_builtins(decision)
-    explanation = snapshot.table.explain(request)
-    hits = getattr(explanation, "hits", ())
-    return {**row, "hits": msgspec.to_builtins(hits), "table": snapshot.table.version}
 
 
 def _models(snapshot: Snapshot) -> list[dict[str, Any]]:
@@ -203,4 +145,8 @@ def _models(snapshot: Snapshot) -> list[dict[str, Any]]:
 
 def _json(value: Any, status: int = 200) -> web.Response:
     body = json.dumps(msgspec.to_builtins(value), ensure_ascii=False).encode("utf-8", "replace")
+    return _json_body(body, status)
+
+
+def _json_body(body: bytes, status: int = 200) -> web.Response:
     return web.Response(status=status, body=body, content_type="application/json")

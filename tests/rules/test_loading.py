@@ -12,39 +12,18 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from language_folders import UPSTREAMS, codes, read_routes_text, write_folder
+from language_folders import (
+    ARTICLE_CONFIG,
+    ARTICLE_ROUTES,
+    UPSTREAMS,
+    codes,
+    read_routes_text,
+    write_folder,
+)
 from turnout_rules import contents
 from turnout_rules.loading import find_rules_folder, load_rules, read_folder
 from turnout_rules.problems import RulesError
 from turnout_rules.request import Request
-
-ARTICLE_ROUTES = """\
-# config/routes.yaml
-routes:
-  - name: code_completion
-    match: [code, 函数, bug, debug]
-    priority: 10
-    target: vllm/code-model
-  - name: translation
-    match: [翻译, translate, 英文, 日文]
-    priority: 9
-    target: api/translate-model
-  - name: fallback
-    match: [.*]
-    target: vllm/general-model
-"""
-ARTICLE_CONFIG = """\
-# config/config.yaml
-router:
-  port: 8080
-  default_timeout_ms: 500
-inference:
-  backend: vllm
-  vllm_url: http://127.0.0.1:8000/v1
-  model_path: ./models/qwen7b-int4
-  max_num_seqs: 4
-  gpu_memory_utilization: 0.6
-"""
 
 
 def test_the_articles_files_load_as_they_stand(tmp_path: Path) -> None:
