@@ -23,6 +23,7 @@ from turnout_addon.sidecar_client import SidecarClient, is_listening
 from turnout_rules.decision import Decision, Verdict
 from turnout_rules.decision_flow import Classify
 from turnout_rules.decision_log import DecisionLog
+from turnout_rules.refusals import carried_out
 from turnout_rules.request import Request
 from turnout_rules.unreadable import Unreadable
 
@@ -59,7 +60,7 @@ class Decider:
             passage.decision = _timed(passed(str(error)), started)
             return plans.Leave(received.origin if received.is_reverse else None)
         decision = await routing.decide(request, self._classifier(routing))
-        decision = _timed(decision, started)
+        decision = _timed(carried_out(request, decision), started)
         passage.decision = decision
         if not decision.is_remembered:
             self._decisions.record(request.text, decision, version=routing.version, source="proxy")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from mitmproxy import http
 
 from turnout_rules.decision import BLOCK, PASS, Decision
+from turnout_rules.naming import printable
 
 if TYPE_CHECKING:
     from turnout_addon.passage import Passage
@@ -48,7 +49,8 @@ def comment(decision: Decision, *, original: str, note: str = "") -> str:
     parts += [f"skipped {skipped}" for skipped in decision.skipped]
     if decision.adjustments:
         parts.append(f"changed {', '.join(decision.adjustments)}")
-    return " · ".join(part for part in [*parts, note] if part)
+    # Names and models of clients stand in it, and the log takes it as it is.
+    return printable(" · ".join(part for part in [*parts, note] if part))
 
 
 def duration(elapsed_us: float) -> str:
@@ -89,7 +91,7 @@ def put_headers(headers: http.Headers, decision: Decision, *, keep_target: bool)
         fields.append(("x-turnout-observed", "true"))
     fields.append(("x-turnout-decision-us", f"{decision.elapsed_us:.0f}"))
     for name, value in fields:
-        headers.set_all(name, [_one_line(value)])
+        headers.set_all(name, [printable(value)])
 
 
 def outcome(flow: http.HTTPFlow, passage: Passage, response: http.Response) -> list[str]:
@@ -116,8 +118,3 @@ def strip_headers(headers: http.Headers) -> None:
 def passes(decision: Decision) -> bool:
     """Whether the request goes where the client sent it, as the client sent it."""
     return decision.target == PASS or decision.is_observed
-
-
-def _one_line(value: str) -> str:
-    """Header values hold no control characters; other letters go as UTF-8."""
-    return "".join(char if char.isprintable() else " " for char in value)

@@ -11,14 +11,14 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from turnout_addon.display import passes
 from turnout_addon.hosts import Origin
 from turnout_addon.routing import Routing
 from turnout_rules.credentials import MissingKey
-from turnout_rules.decision import BLOCK, Decision
+from turnout_rules.decision import PASS, Decision
 from turnout_rules.endpoints import SUFFIX_OF
 from turnout_rules.errors import error_body
 from turnout_rules.model import Route, Target
+from turnout_rules.refusals import refusal_of
 from turnout_rules.request import Request
 from turnout_rules.rewriting import rewrite
 from turnout_rules.targets import UnknownTarget
@@ -91,11 +91,13 @@ def plan(
 
     `token`: what the gateway demands where it listens off loopback.
     """
-    if passes(decision):
+    if decision.is_observed:
         return Leave(received.origin if received.is_reverse else None)
-    if decision.target == BLOCK:
-        message = decision.message or f"Blocked by the rule {decision.route!r}."
-        return refusal(request.endpoint, 403, message, code="route_blocked", route=decision.route)
+    if refused := refusal_of(request, decision):
+        status, code, message = refused.status, refused.code, refused.message
+        return refusal(request.endpoint, status, message, code=code, route=decision.route)
+    if decision.target == PASS:
+        return Leave(received.origin if received.is_reverse else None)
     if decision.via_sidecar:
         return _to_gateway(received, request, decision, gateway, token)
     try:
@@ -156,9 +158,7 @@ def _direct(routing: Routing, received: Received, request: Request, decision: De
     dropped = _STALE | {"content-encoding"}
     fields = [f for f in outgoing if f[0].lower() not in dropped and not _is_ours(f[0])]
     fields = _framed(fields, origin, rewritten.body)
-    decision = msgspec.structs.replace(
-        decision, adjustments=(*decision.adjustments, *rewritten.adjustments)
-    )
+    decision = msgspec.structs.replace(decision, adjustments=rewritten.adjustments)
     return Send(origin, rewritten.path, tuple(fields), rewritten.body, decision)
 
 

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from turnout_rules.naming import shown
+
 if TYPE_CHECKING:
     from turnout_rules.request import Request
 
@@ -25,6 +27,11 @@ class Named(msgspec.Struct, frozen=True):
     by: str
 
 
+def asks_turnout(request: Request) -> bool:
+    """Whether the model is one that only Turnout knows, so that no provider could serve it."""
+    return request.model.startswith(MODEL_PREFIX)
+
+
 def named_route(request: Request, routes: Container[str]) -> Named | None:
     """The route that `request` names, which need not exist; None: it names none.
 
@@ -33,11 +40,13 @@ def named_route(request: Request, routes: Container[str]) -> Named | None:
     `metadata.task` for purposes of their own too.
     """
     model = request.model
-    if model.startswith(MODEL_PREFIX):
+    if asks_turnout(request):
         name = model[len(MODEL_PREFIX) :]
-        return None if name == AUTO else Named(name, f"model `{model}`")
+        return None if name == AUTO else Named(name, f"model `{shown(model)}`")
     if (header := request.headers.get(ROUTE_HEADER)) is not None:
         name = header.strip().removeprefix(MODEL_PREFIX)
-        return None if name in ("", AUTO) else Named(name, f"header `{ROUTE_HEADER}: {name}`")
+        return (
+            None if name in ("", AUTO) else Named(name, f"header `{ROUTE_HEADER}: {shown(name)}`")
+        )
     task = request.task
     return Named(task, f"task `{task}`") if task and task in routes else None

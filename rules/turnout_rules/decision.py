@@ -60,7 +60,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=False):
     adjustments: tuple[str, ...] = ()
     """Named changes to the body besides `model`, filled in when the request is rewritten."""
     message: str = ""
-    """For `block`: what the client is told."""
+    """For `block`: what the client is told. Without a route: it named one that is not there."""
     verdict: Verdict | None = None
     wants_classifier: bool = False
     """No rule but a trailing catch-all (or none) matched: the semantic layer may still speak."""

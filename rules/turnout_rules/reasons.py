@@ -7,6 +7,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from turnout_rules.model import Route, Span, When
+from turnout_rules.naming import printable
 
 if TYPE_CHECKING:
     from turnout_rules.request import Request
@@ -92,4 +93,5 @@ def pass_reason(skipped: Sequence[str], known: str = "") -> str:
 
 
 def _short(text: str) -> str:
+    text = printable(text)
     return text if len(text) <= _MAX_CHARS else text[: _MAX_CHARS - 1] + "…"

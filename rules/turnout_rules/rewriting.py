@@ -42,6 +42,8 @@ def rewrite(request: Request, target: Target, route: Route | None) -> Rewrite:
     if route is not None and route.set:
         changes |= _set_fields(route)
         names = (*names, *_names_of_set(request, route))
+    # A route may drop what its target drops as well; long keys look alike when they are cut.
+    names = tuple(dict.fromkeys(names))
     model = msgspec.json.encode(target.model.upstream_model)
     if not changes and "model" in request.fields:
         body = splice_one(request.body, request.fields, "model", model, request.spans)

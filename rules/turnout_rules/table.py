@@ -16,6 +16,7 @@ from turnout_rules.convention import Named, named_route
 from turnout_rules.decision import BLOCK, PASS, Decision, Layer, Verdict
 from turnout_rules.matching import Rows, in_decision_order, is_rule
 from turnout_rules.model import Route, Target, Upstream
+from turnout_rules.naming import no_route_called
 from turnout_rules.reasons import pass_reason, rule_reason
 from turnout_rules.targets import Targets
 from turnout_rules.targets import UnknownTarget as UnknownTarget
@@ -124,8 +125,14 @@ class Table:
     def _decide_named(self, named: Named, request: Request) -> Decision:
         route = self._by_name.get(named.route)
         if route is None:
-            reason = f"{named.by}: no route is called so"
-            return Decision(route=None, target=PASS, layer="pass", reason=reason)
+            return Decision(
+                route=None,
+                target=BLOCK,
+                layer="rule",
+                reason=f"{named.by}: no route is called so",
+                message=no_route_called(named.route, (each.name for each in self.routes)),
+                is_observed=self.observe,
+            )
         choice = self._chooser.choose(route, request, is_named=True)
         if isinstance(choice, Choice):
             return self._decision(route, choice, "rule", f"named by {named.by}", ())

@@ -91,7 +91,7 @@ async def _answer_errors(request: web.Request, handler: Handler) -> web.StreamRe
         return web.Response(status=499)  # the client has left: nobody reads this
     except Exception as error:
         if is_disk_full(error):
-            log.error("answering %s: the disk is full", request.path)
+            log.error("answering %s: the disk is full", request.rel_url.raw_path)
             return plain_error(507, "disk_full", "there is no room on the sidecar's disk for this")
-        log.exception("answering %s failed", request.path)
+        log.exception("answering %s failed", request.rel_url.raw_path)
         return plain_error(500, "internal_error", "the sidecar failed on this request; see its log")

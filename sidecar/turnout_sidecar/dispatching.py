@@ -15,9 +15,10 @@ from typing import Any
 from turnout_rules.capabilities import obstacle
 from turnout_rules.decision import Decision
 from turnout_rules.model import Route, Target
+from turnout_rules.naming import printable
 from turnout_rules.request import Request
 from turnout_rules.table import UnknownTarget
-from turnout_sidecar.failures import Failure, printable
+from turnout_sidecar.failures import Failure
 from turnout_sidecar.forwarding import Errand, Exchange, Failed, Forwarder
 from turnout_sidecar.live_rules import Snapshot
 from turnout_sidecar.metrics import Metrics, target_label

@@ -89,11 +89,6 @@ def judge_answer(
     return None
 
 
-def printable(value: str) -> str:
-    """Names for logs and headers: they may be in any script, line breaks may not be in them."""
-    return "".join(c if c.isprintable() else "?" for c in value)
-
-
 def retry_after_seconds(value: str | None, now: datetime | None = None) -> float | None:
     """Seconds of a `Retry-After` header (a number or an HTTP date); None if absent or nonsense."""
     if not value:

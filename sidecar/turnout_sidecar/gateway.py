@@ -15,8 +15,9 @@ from aiohttp import web
 
 from turnout_rules.endpoints import classify
 from turnout_rules.errors import error_body
+from turnout_rules.naming import printable
 from turnout_sidecar.dispatching import Dispatcher, Journey, Undeliverable
-from turnout_sidecar.failures import Failure, printable, sse_error
+from turnout_sidecar.failures import Failure, sse_error
 from turnout_sidecar.forwarding import Exchange, Failed
 from turnout_sidecar.intake import Intake, Refusal
 from turnout_sidecar.keepalive import WaitingClient

@@ -12,12 +12,13 @@ import secrets
 from typing import cast, get_args
 from urllib.parse import unquote
 
-import msgspec
 from aiohttp import web
 
-from turnout_rules.decision import BLOCK, PASS, Decision, Layer
+from turnout_rules.decision import PASS, Decision, Layer
 from turnout_rules.endpoints import Endpoint
+from turnout_rules.naming import printable
 from turnout_rules.reading import Unreadable
+from turnout_rules.refusals import carried_out, not_served, refusal_of
 from turnout_rules.request import Request
 from turnout_rules.table import Table, UnknownTarget
 from turnout_sidecar.deciding import Decider
@@ -158,19 +159,15 @@ def _named_target(table: Table, model: str) -> Decision | None:
 
 def _carried_out(request: Request, decision: Decision) -> Decision:
     """`decision`, if it names a target to send to; raises `Refusal` when it does not."""
-    if decision.target == BLOCK:
-        message = decision.message or "this request is blocked by a rule"
-        raise refusal(403, "route_blocked", message, decision.route)
-    asks_here = request.model.startswith("turnout/")
-    if decision.target != PASS and (not decision.is_observed or asks_here):
-        return msgspec.structs.replace(decision, is_observed=False)
-    why = "its route is only observed" if decision.is_observed else decision.reason
-    raise refusal(
-        404,
-        "model_not_found",
-        f"no route serves the model {request.model[:200]!r} here: {why}",
-        decision.route,
-    )
+    decision = carried_out(request, decision)
+    refused = refusal_of(request, decision)
+    if refused is None and decision.is_observed:
+        refused = not_served(request, "its route is only observed")
+    elif refused is None and decision.target == PASS:
+        refused = not_served(request, decision.reason)
+    if refused is not None:
+        raise refusal(refused.status, refused.code, refused.message, decision.route)
+    return decision
 
 
 def _names(value: str) -> tuple[str, ...]:
@@ -182,7 +179,7 @@ def _route_name(table: Table, value: str) -> str | None:
     for name in (value, unquote(value)):
         if name and table.route(name) is not None:
             return name
-    return unquote(value) or None
+    return printable(unquote(value)) or None
 
 
 def _client_key(headers: dict[str, str], peer: str) -> str:

@@ -191,10 +191,14 @@ def test_auto_asks_for_an_ordinary_decision() -> None:
     assert winner(found, ask("翻译", headers={"x-turnout-route": "auto"})) == "translation"
 
 
-def test_an_unknown_named_route_passes_and_says_so() -> None:
-    decision = table(*ARTICLE).decide(ask("code", model="turnout/nope"))
-    assert (decision.target, decision.route) == ("pass", None)
+@pytest.mark.parametrize(
+    "naming", [{"model": "turnout/nope"}, {"headers": {"x-turnout-route": "nope"}}]
+)
+def test_an_unknown_named_route_is_refused_and_says_so(naming: dict[str, Any]) -> None:
+    decision = table(*ARTICLE).decide(ask("code", **naming))
+    assert (decision.target, decision.route) == ("block", None)
     assert "no route is called so" in decision.reason
+    assert decision.message.startswith("No route is called `nope`.")
 
 
 def test_words_in_the_prompt_name_no_route() -> None:
