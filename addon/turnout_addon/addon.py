@@ -24,7 +24,7 @@ from turnout_addon.deciding import Decider, policy
 from turnout_addon.guard import OWN_PORT, Guard, ProxyPassword, foreign_page, password_wanted
 from turnout_addon.hosts import Origin
 from turnout_addon.keeping import Keeper
-from turnout_addon.logs import keep_bytes_out_of_logs
+from turnout_addon.logs import keep_bytes_out_of_logs, say_where_reverse_leads
 from turnout_addon.metrics import Metrics
 from turnout_addon.options import (
     adopt_options,
@@ -113,6 +113,7 @@ class Turnout:
                     f"turnout: the rules cannot be used:\n{error}"
                 ) from error
         self._password = self._password.renewed(_password(self.in_force(), self._environ))
+        say_where_reverse_leads(self.in_force().settings.proxy)
 
     def running(self) -> None:
         """Servers are up: find the neighbours, watch the rules."""

@@ -62,6 +62,24 @@ def test_it_says_where_everything_is_and_leaves_nothing(
         assert running.leftovers() == []
 
 
+def test_what_it_says_can_be_used_as_it_is_printed(
+    tmp_path: Path, rules: Path, far: Upstream
+) -> None:
+    settings = SETTINGS.replace("proxy: {", f"proxy: {{origin: '{far.url}', ")
+    write_rules(rules, turnout=settings)
+    with up(tmp_path / "up with a space", rules) as running:
+        printed = running.log[running.log.index("export ") : running.log.index("(`turnout run")]
+        command = f"{printed}\nenv -0"
+        shell = subprocess.run(["sh", "-c", command], capture_output=True, check=True, env={})
+        environ = dict(line.split("=", 1) for line in shell.stdout.decode().split("\0") if line)
+        assert environ["HTTPS_PROXY"].endswith(f":{running.record['proxy_port']}")
+        bundle = Path(environ["SSL_CERT_FILE"]).read_text()
+        assert Path(running.record["ca_cert"]).read_text() in bundle
+        assert bundle.count("BEGIN CERTIFICATE") > 50, "the public roots, too"
+        assert f"base-URL listener (to {far.url} and https://api.anthropic.com" in running.log
+        assert "reverse proxy to" not in running.log
+
+
 def test_killed_outright_its_planes_end_with_it(tmp_path: Path, rules: Path) -> None:
     if sys.platform != "linux":
         pytest.skip("only Linux tells children of their parent's death")

@@ -200,7 +200,9 @@ def test_plain_mitmweb_with_the_script_routes_too(tmp_path: Path) -> None:
         with log.open("wb") as out:
             process = subprocess.Popen(command, stdout=out, stderr=out, env=environ)
         try:
-            wait_until(lambda: "reverse proxy to" in log.read_text(), 30.0, "the reverse listener")
+            wait_until(
+                lambda: "base-URL listener (" in log.read_text(), 30.0, "the reverse listener"
+            )
             answer = ask(f"http://127.0.0.1:{base_url_port}", "debug")
             assert answer.headers["x-turnout-target"] == "near/code-model", log.read_text()
         finally:

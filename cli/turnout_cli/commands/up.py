@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import shlex
 import signal
 import sys
 from pathlib import Path
 
+from turnout_cli.environment import write_bundle
 from turnout_cli.launching import (
     Launch,
     LaunchError,
@@ -87,8 +89,9 @@ async def _serve(launch: Launch, route_count: int) -> int:
 
 async def _serve_until_ended(launch: Launch, route_count: int) -> int:
     async with launched(launch) as (instance, running):
+        bundle = write_bundle(Path(running.ca_cert))
         write_record(running)
-        print(_welcome(launch, running, route_count), flush=True)
+        print(_welcome(launch, running, route_count, bundle), flush=True)
         try:
             return await instance.watch(_say)
         except asyncio.CancelledError:
@@ -98,12 +101,13 @@ async def _serve_until_ended(launch: Launch, route_count: int) -> int:
             remove_record()
 
 
-def _welcome(launch: Launch, running: Running, route_count: int) -> str:
+def _welcome(launch: Launch, running: Running, route_count: int, bundle: Path) -> str:
     lines = [
         f"Turnout is up: {route_count} routes from {launch.rules} (edit them, they reload).",
         "",
         "  any tool       turnout run -- YOUR-TOOL",
-        f"  by hand        export HTTPS_PROXY={running.proxy_url} SSL_CERT_FILE=…",
+        f"  by hand        export HTTPS_PROXY={running.proxy_url} \\",
+        f"                        SSL_CERT_FILE={shlex.quote(str(bundle))}",
         "                 (`turnout run -- env` shows every variable)",
         f"  base URL       {running.base_url}/v1   (no certificate needed)",
         f"  gateway        http://127.0.0.1:{running.sidecar_port}/v1   (local engines directly)",
