@@ -78,8 +78,7 @@ def test_nothing_is_imported_that_is_not_declared() -> None:
     helpers = {path.stem for path in (ROOT / "tests").rglob("*.py")}
     declared = {import_name(name) for name in (*RUNTIME, *EXTRA)} | BROUGHT_ALONG | OPTIONAL
     known = declared | ours | set(sys.stdlib_module_names)
-    # The demo asks as a tool would, and says so where the package is not installed.
-    assert imports(PACKAGES) - known == {"openai"}
+    assert imports(PACKAGES) - known == set()
     assert imports(("tests",)) - known - helpers <= {import_name(name) for name in DEV}
 
 

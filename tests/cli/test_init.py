@@ -40,7 +40,7 @@ def test_starter_routes_go_to_the_local_model_and_the_rest_passes(tmp_path: Path
     assert default == "pass"
     assert set(targets.values()) == {"local/smollm2"}
     assert {"code", "translation", "summary", "chat"} == set(targets)
-    assert {r.name for r in table.semantic_routes} == set(targets)
+    assert {r.name for r in table.semantic_routes} == {*targets, "default"}
 
 
 def test_files_that_are_there_stay_unless_forced(

@@ -8,21 +8,23 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import json
 import os
+import ssl
 import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from turnout_cli.environment import proxy_environment, write_bundle, write_trust_store
 from turnout_cli.launching import Launch, LaunchError, Running, launched
 from turnout_rules.starter import starter_files, write_files
 
 if TYPE_CHECKING:
-    from openai import AsyncOpenAI
+    import aiohttp
 
 # The four requests of the source article, and where each belongs; the last one is streamed.
 REQUESTS = (
@@ -32,6 +34,7 @@ REQUESTS = (
     ("你好今天天气如何", "chat", False),
     ("Translate to French: good morning, how are you?", "translation", True),
 )
+URL = "https://api.openai.com/v1/chat/completions"
 # A first request also starts the engine.
 ANSWER_TIMEOUT_S = 120.0
 MAX_TOKENS = 24
@@ -67,11 +70,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """0 only if every request went where it should and was answered."""
-    try:
-        import openai  # noqa: F401
-    except ImportError:
-        print("turnout: the demo needs the openai package: pip install openai", file=sys.stderr)
-        return 1
     with tempfile.TemporaryDirectory(prefix="turnout-demo-") as folder:
         rules = Path(folder) / "rules"
         write_files(rules, starter_files())
@@ -98,9 +96,9 @@ async def _demonstrate(launch: Launch) -> list[Outcome]:
             return [await _ask(client, *request) for request in REQUESTS]
 
 
-def _client(running: Running) -> AsyncOpenAI:
-    """The openai client as a tool would make it: nothing set but the environment."""
-    from openai import AsyncOpenAI
+def _client(running: Running) -> aiohttp.ClientSession:
+    """An HTTP client as a tool has it: it knows of the proxy by the environment alone."""
+    import aiohttp
 
     ca_cert = Path(running.ca_cert)
     bundle = write_bundle(ca_cert)
@@ -108,16 +106,19 @@ def _client(running: Running) -> AsyncOpenAI:
     os.environ |= proxy_environment(
         os.environ, port=running.proxy_port, ca_cert=ca_cert, bundle=bundle, trust_store=store
     )
-    return AsyncOpenAI(
-        api_key="demo-key-that-never-leaves",
-        base_url="https://api.openai.com/v1",
-        timeout=ANSWER_TIMEOUT_S,
-        max_retries=0,
+    return aiohttp.ClientSession(
+        trust_env=True,
+        # aiohttp made its own context at import, before SSL_CERT_FILE was set.
+        connector=aiohttp.TCPConnector(ssl=ssl.create_default_context()),
+        timeout=aiohttp.ClientTimeout(total=ANSWER_TIMEOUT_S),
+        headers={"authorization": "Bearer demo-key-that-never-leaves"},
     )
 
 
-async def _ask(client: AsyncOpenAI, text: str, expected: str, is_streamed: bool) -> Outcome:
-    from openai import OpenAIError
+async def _ask(
+    client: aiohttp.ClientSession, text: str, expected: str, is_streamed: bool
+) -> Outcome:
+    import aiohttp
 
     started = time.perf_counter()
     first_token = 0.0
@@ -127,9 +128,9 @@ async def _ask(client: AsyncOpenAI, text: str, expected: str, is_streamed: bool)
         async for piece in _pieces(client, text, headers, is_streamed=is_streamed):
             first_token = first_token or time.perf_counter() - started
             answer += piece
-    except OpenAIError as error:
+    except (aiohttp.ClientError, TimeoutError, ValueError, LookupError) as error:
         answer = ""
-        print(f"{text}: {error}", file=sys.stderr)
+        print(f"{text}: {error or type(error).__name__}", file=sys.stderr)
     return Outcome(
         text=text,
         is_streamed=is_streamed,
@@ -144,25 +145,27 @@ async def _ask(client: AsyncOpenAI, text: str, expected: str, is_streamed: bool)
 
 
 async def _pieces(
-    client: AsyncOpenAI, text: str, headers: dict[str, str], *, is_streamed: bool
+    client: aiohttp.ClientSession, text: str, headers: dict[str, str], *, is_streamed: bool
 ) -> AsyncIterator[str]:
     """The answer as it comes, in one piece if it is not streamed; fills in its `headers`."""
-    create = client.chat.completions.with_raw_response.create
-    asked: dict[str, Any] = {
+    asked = {
         "model": "gpt-4o-mini",
         "messages": [{"role": "user", "content": text}],
         "max_tokens": MAX_TOKENS,
+        "stream": is_streamed,
     }
-    if not is_streamed:
-        response = await create(**asked)
-        headers.update(response.headers)
-        yield response.parse().choices[0].message.content or ""
-        return
-    stream = await create(**asked, stream=True)
-    headers.update(stream.headers)
-    async for chunk in stream.parse():
-        if chunk.choices and chunk.choices[0].delta.content:
-            yield chunk.choices[0].delta.content
+    async with client.post(URL, json=asked) as response:
+        headers.update({name.lower(): value for name, value in response.headers.items()})
+        if not response.ok:
+            raise ValueError(f"{response.status} {(await response.text())[:300]}")
+        if not is_streamed:
+            yield (await response.json())["choices"][0]["message"]["content"] or ""
+            return
+        async for line in response.content:
+            if line.startswith(b"data: {"):
+                for choice in json.loads(line[6:])["choices"]:
+                    if content := choice["delta"].get("content"):
+                        yield content
 
 
 def _print_table(outcomes: list[Outcome]) -> None:
