@@ -23,8 +23,9 @@ from turnout_rules.credentials import Keyring, MissingKey
 from turnout_rules.model import Target
 from turnout_sidecar import model_store
 from turnout_sidecar.engines import engine_for
-from turnout_sidecar.engines.base import CannotLaunch, Place, model_file
+from turnout_sidecar.engines.base import CannotLaunch, Place
 from turnout_sidecar.finding import Finding, Scene
+from turnout_sidecar.model_presence import model_obstacle
 
 CA_CERT = "mitmproxy-ca-cert.pem"
 CA_KEY = "mitmproxy-ca.pem"
@@ -262,11 +263,9 @@ def _engines(scene: Scene) -> Iterator[Finding]:
 
 def _engine_obstacle(scene: Scene, target: Target) -> tuple[str, str]:
     """Why it cannot be started, and the remedy; empty: it can."""
-    file = model_file(target.model)
-    if _is_path(file) and not Path(file).expanduser().exists():
-        is_stored = target.model.model_path in model_store.MODELS
-        remedy = "turnout models pull" if is_stored else "put the model there, or set model_path"
-        return f"{target.name}: there is no {file}", remedy
+    obstacle, remedy = model_obstacle(target.upstream, target.model)
+    if obstacle:
+        return f"{target.name}: {obstacle}", remedy
     place = Place(port=1, threads=1, environ=scene.environ)
     try:
         command = engine_for(target.upstream).launch(target, place).command
@@ -278,11 +277,6 @@ def _engine_obstacle(scene: Scene, target: Target) -> tuple[str, str]:
         remedy = "install it, or set `python:` or `command:` of this model"
         return f"{target.name}: there is no program {command[0]}", remedy
     return "", ""
-
-
-def _is_path(name: str) -> bool:
-    """Whether a `model_path` means a place on this disk rather than a name of a hub."""
-    return name.startswith((".", "/", "~")) or name.endswith(".gguf")
 
 
 def _keys(scene: Scene) -> Iterator[Finding]:

@@ -55,6 +55,61 @@ def test_a_key_that_is_not_set_is_a_warning_where_it_is_used(
     assert "NOT_SET_KEY" not in capsys.readouterr().out
 
 
+MODELS = """\
+upstreams:
+  api: {base_url: https://x/v1}
+  v:
+    engine: vllm
+    models:
+      gone: {model_path: ./models/qwen7b-int4}
+      deep: {model_path: models/some/where}
+      hub: {model_path: Qwen/Qwen2.5-7B-Instruct}
+      empty: {model_path: EMPTY}
+      here: {model_path: HERE}
+  l:
+    engine: llamacpp
+    models:
+      file: {model_path: /nowhere/tiny.gguf}
+      stored: {model_path: smollm2}
+      folder: {model_path: HERE}
+      name: {model_path: no-such-model}
+  c: {engine: command, models: {own: {command: [serve, "{port}"]}}}
+"""
+
+
+def test_models_that_are_not_here_are_warnings_with_their_place(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TURNOUT_CACHE_DIR", str(tmp_path / "cache"))
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "here").mkdir()
+    (tmp_path / "here" / "config.json").write_text("{}")
+    upstreams = MODELS.replace("EMPTY", str(tmp_path / "empty"))
+    upstreams = upstreams.replace("HERE", str(tmp_path / "here"))
+    folder = write_folder(tmp_path / "rules", routes=GOOD, upstreams=upstreams)
+    assert main(["check", str(folder)]) == 0
+    lines = [each for each in capsys.readouterr().out.splitlines() if "cannot start here" in each]
+    found = {each.split("`")[1]: each.removeprefix(f"{folder}/upstreams.yaml:") for each in lines}
+    assert set(found) == {"v/gone", "v/deep", "v/empty", "l/file", "l/stored", "l/folder", "l/name"}
+    assert found["v/gone"] == (
+        "6:7: warning: `v/gone` cannot start here: there is no ./models/qwen7b-int4 in "
+        f"{Path.cwd()}; put the model there, or set `model_path`"
+    )
+    assert "holds no model" in found["v/empty"]
+    assert "is a folder" in found["l/folder"]
+    assert found["l/stored"].endswith("turnout models pull")
+
+
+def test_the_models_of_every_profile_are_named_until_they_are_here(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for profile, models in (("routing", 0), ("7b", 1), ("27b", 1), ("full", 2)):
+        assert main(["init", str(tmp_path / profile), "--profile", profile]) == 0
+        capsys.readouterr()
+        assert main(["check", str(tmp_path / profile)]) == 0
+        assert capsys.readouterr().out.count("cannot start here: there is no ./models/") == models
+
+
 def test_failing_probes_are_errors(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     probes = "probes:\n- {text: my code, target: pass}\n"
     folder = write_folder(tmp_path, routes=GOOD, upstreams=API, probes=probes)

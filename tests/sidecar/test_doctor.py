@@ -259,6 +259,7 @@ def test_a_model_that_was_not_fetched_fails_where_it_is_used(look: Look, tmp_pat
 
 def test_engine_programs_are_looked_for(look: Look, tmp_path: Path) -> None:
     (tmp_path / "m").mkdir()
+    (tmp_path / "m" / "config.json").write_text("{}")
     vllm = f"upstreams:\n  v: {{engine: vllm, models: {{m: {{model_path: {tmp_path / 'm'}}}}}}}\n"
     missing = the(look("v/m", vllm), "engines")
     assert missing.state == "fail"

@@ -72,6 +72,7 @@ def check(folder: Path, *, is_semantic: bool = False) -> tuple[list[Problem], di
     if not any(p.severity == "error" for p in problems):
         used = {target.partition("/")[0] for route in read.routes for target in _targets(route)}
         problems += _missing_keys(u for name, u in read.upstreams.items() if name in used)
+        problems += _missing_models(read.upstreams.values())
         try:
             rules = build_rules(read)
         except RulesError as error:
@@ -134,6 +135,23 @@ def _missing_keys(upstreams: Iterable[Upstream]) -> list[Problem]:
         if file and not Path(file).expanduser().is_file():
             message = f"upstream `{upstream.name}` has no key: {file} does not exist"
             found.append(Problem(*where, "warning", "key-not-set", message, "create it"))
+    return found
+
+
+def _missing_models(upstreams: Iterable[Upstream]) -> list[Problem]:
+    """Models of local engines that are not here: no error, since another machine may run them."""
+    from turnout_sidecar.model_presence import model_obstacle
+
+    found = []
+    for upstream in upstreams:
+        if not upstream.is_managed:
+            continue
+        for model in upstream.models.values():
+            obstacle, remedy = model_obstacle(upstream, model)
+            if obstacle:
+                where = (model.place.file, model.place.line, model.place.column)
+                message = f"`{upstream.name}/{model.name}` cannot start here: {obstacle}"
+                found.append(Problem(*where, "warning", "model-not-here", message, remedy))
     return found
 
 
