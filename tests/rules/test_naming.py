@@ -77,8 +77,8 @@ def test_observing_does_not_hold_for_what_asks_turnout() -> None:
 
 
 def test_a_wrong_name_does_not_stick_to_the_turn() -> None:
-    turns = Turns(Reading())
     found = table(*ARTICLE)
+    turns = Turns(found, Reading())
     wrong = ask("hello there", headers={"x-turnout-route": "nope"})
-    turns.remember(wrong, found.decide(wrong), 0.0)
-    assert turns.recall(ask("hello there"), 1.0) is None
+    turns.remember(turns.key(wrong), wrong, found.decide(wrong), 0.0)
+    assert len(turns) == 0
