@@ -13,8 +13,9 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from turnout_rules.decision import BLOCK, PASS, Decision
+from turnout_rules.decision import PASS, Decision
 from turnout_rules.reading import Reader, Unreadable
+from turnout_rules.refusals import carried_out, refusal_of
 from turnout_rules.rewriting import rewrite
 
 if TYPE_CHECKING:
@@ -102,6 +103,7 @@ def _replay_one(
 def _outcome(
     seen: Mapping[str, Any], request: Request, decision: Decision, table: Table
 ) -> Replayed:
+    decision = carried_out(request, decision)
     facts: dict[str, Any] = {
         **seen,
         "endpoint": request.endpoint,
@@ -110,8 +112,8 @@ def _outcome(
     }
     if decision.is_observed:
         return Replayed(**facts, outcome="observed", why=f"observed: {decision.target}")
-    if decision.target == BLOCK:
-        return Replayed(**facts, outcome="blocked", why=decision.message or decision.reason)
+    if (refused := refusal_of(request, decision)) is not None:
+        return Replayed(**facts, outcome="blocked", why=refused.message)
     if decision.target == PASS:
         if request.bound:
             return Replayed(**facts, outcome="pinned", why=request.bound)

@@ -209,6 +209,16 @@ def test_on_a_listener_for_others_the_password_is_asked_and_the_base_url_port_as
         assert httpx2.post(url, json=body, trust_env=False).status_code == 200
 
 
+def test_behind_a_company_proxy_it_is_answered_here_too(tmp_path: Path, near: Upstream) -> None:
+    with upstream() as company:
+        rules = rules_at(tmp_path / "rules", near, {"upstream_proxy": company.url})
+        with away(tmp_path / "p", rules) as p, httpx2.Client(proxy=p.url, trust_env=False) as c:
+            for base in (p.url, p.base_url):
+                assert ask(f"{base}/route").json()["route"] == "code"
+                assert c.post(f"{base}/route", json={"text": SECRET}).json()["route"] == "code"
+            assert not near.seen and not company.seen
+
+
 def test_replayed_in_mitmweb_it_does_not_reach_the_origin(tmp_path: Path, near: Upstream) -> None:
     with away(tmp_path / "p", rules_at(tmp_path / "rules", near, {}), is_lean=False) as p:
         for base in (p.url, p.base_url):
