@@ -55,7 +55,9 @@ class Request:
         "path",
         "reading",
         "script_reads",
+        "side_task",
         "spans",
+        "stated_task",
         "stream",
         "suffix",
         "task",
@@ -80,10 +82,14 @@ class Request:
         task: str,
         text: str,
         reading: Reading,
+        side_task: str = "",
         earlier: Iterator[Message] | None = None,
         wrappers: Wrappers | None = None,
     ) -> None:
-        """Keep what was read. `spans` tells where each of `fields` stands in `body`."""
+        """Keep what was read. `spans` tells where each of `fields` stands in `body`.
+
+        `task` is what the client states, `side_task` what its request was recognised as.
+        """
         self.endpoint = endpoint
         self.suffix = suffix
         self.path = path
@@ -96,7 +102,9 @@ class Request:
         self.spans = spans
         self.model = model
         self.stream = stream
-        self.task = task
+        self.stated_task = task
+        self.side_task = side_task
+        self.task = task or side_task
         self.text = text
         self.reading = reading
         self._earlier = earlier
