@@ -28,11 +28,12 @@ LAYER_HEADER = "x-turnout-layer"
 
 
 def comment(decision: Decision, *, original: str, note: str = "") -> str:
-    """One line for mitmweb's comment column: `route → target · layer · µs · was host · why`."""
+    """One line for mitmweb's column: `route → target · layer · µs · task · was host · why`."""
     parts = [
         f"{decision.route or '-'} → {decision.target}",
         decision.layer + (" (observed, not changed)" if decision.is_observed else ""),
         duration(decision.elapsed_us),
+        f"task {decision.task}" if decision.task else "",
         f"was {original}",
         decision.reason,
     ]
@@ -61,6 +62,7 @@ def metadata(decision: Decision, *, original: str) -> dict[str, str | float | li
         "target": decision.target,
         "layer": decision.layer,
         "reason": decision.reason,
+        "task": decision.task,
         "elapsed_us": round(decision.elapsed_us, 1),
         "original": original,
         "skipped": list(decision.skipped),

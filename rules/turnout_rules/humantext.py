@@ -95,7 +95,7 @@ def _last_words(raw: msgspec.Raw, fields: Fields, wrappers: Wrappers) -> HumanTe
             if (row := recognise(texts[-1], fields, raw)) is not None:
                 task = row.task
                 texts[-1] = words_in_side_request(row, texts[-1])
-                if not row.has_words:
+                if row.words == "none":
                     break
         if text := wrappers.words_in(join_parts(texts)):
             return HumanText(text, walk, task)

@@ -1,4 +1,4 @@
-"""Requests that a tool sends beside the conversation: for a title, a summary, a suggestion, a probe.
+"""Requests that a tool sends beside the conversation: titles, summaries, suggestions, probes.
 
 They carry the person's text inside the tool's own sentences, or follow the conversation with a
 sentence of the tool. Here they are told from the person's requests, and the person's words are
@@ -11,10 +11,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
+import re2
 
-from turnout_rules.side_table import SIDE_REQUESTS, SideRequest
+from turnout_rules.side_shape import SideRequest
+from turnout_rules.side_table import SIDE_REQUESTS
 
-_HEAD_BYTES = 1_024
+_HEAD_BYTES = 640
 """So much of the raw system prompt is looked at; those recorded begin within 400 bytes."""
 _NOTHING = msgspec.Raw()
 _SYSTEM_FIELDS = ("system", "instructions")
@@ -24,7 +26,11 @@ _NO_TOOLS = (b"[]", b"null", b"")
 _BY_START = tuple(row for row in SIDE_REQUESTS if row.starts)
 _STARTS = tuple(dict.fromkeys(row.starts for row in _BY_START))
 _BY_SYSTEM = tuple(row for row in SIDE_REQUESTS if not row.starts)
-_HEADS = tuple(dict.fromkeys(s.encode("ascii") for row in _BY_SYSTEM for s in row.system))
+_find_head = re2.compile(
+    "|".join(
+        dict.fromkeys(re2.escape(s.partition("\n")[0]) for row in _BY_SYSTEM for s in row.system)
+    ).encode("ascii")
+).search
 
 
 class _Text(msgspec.Struct):
@@ -62,7 +68,7 @@ def recognise(
 
 def words_in(row: SideRequest, text: str) -> str:
     """What of `text` the person wrote; empty: nothing of it."""
-    if not row.is_quoted:
+    if not row.has_words_here:
         return ""
     if row.after:
         text = text.partition(row.after)[2]
@@ -75,7 +81,7 @@ def _may_begin_so(fields: Mapping[str, msgspec.Raw], conversation: msgspec.Raw) 
     """Whether a literal of a system prompt stands in the raw head of one."""
     raw = fields.get("system")
     head = bytes(memoryview(conversation if raw is None else raw)[:_HEAD_BYTES])
-    return any(literal in head for literal in _HEADS)
+    return _find_head(head) is not None
 
 
 def _is(

@@ -92,7 +92,7 @@ class Table:
             choice = self._chooser.choose(route, request)
             if isinstance(choice, Choice):
                 reason = rule_reason(route, row.written(found), request)
-                return self._decision(route, choice, "rule", reason, tuple(skipped))
+                return self._decision(request, route, choice, "rule", reason, tuple(skipped))
             if len(skipped) < _MAX_SKIPPED:
                 skipped.append(f"{route.name}: {choice}")
         return self._undecided(request, skipped)
@@ -112,7 +112,7 @@ class Table:
         reason = f"classifier: {verdict.probability:.2f} ≥ {verdict.threshold:.2f}"
         if verdict.reason:
             reason += f", {verdict.reason}"
-        settled = self._decision(route, choice, "semantic", reason, decision.skipped)
+        settled = self._decision(request, route, choice, "semantic", reason, decision.skipped)
         return msgspec.structs.replace(settled, verdict=verdict)
 
     def explain(self, request: Request) -> Explanation:
@@ -125,13 +125,13 @@ class Table:
         route = self._by_name.get(named.route)
         if route is None:
             reason = f"{named.by}: no route is called so"
-            return Decision(route=None, target=PASS, layer="pass", reason=reason)
+            return _passed(request, reason)
         choice = self._chooser.choose(route, request, is_named=True)
         if isinstance(choice, Choice):
-            return self._decision(route, choice, "rule", f"named by {named.by}", ())
+            return self._decision(request, route, choice, "rule", f"named by {named.by}", ())
         skipped = (f"{route.name}: {choice}",)
         reason = f"named by {named.by}, but {choice}"
-        return Decision(route=None, target=PASS, layer="pass", reason=reason, skipped=skipped)
+        return _passed(request, reason, skipped)
 
     def _undecided(self, request: Request, skipped: list[str]) -> Decision:
         """No rule decides: the default route, or none; the classifier may know better."""
@@ -146,6 +146,7 @@ class Table:
         if route is not None and isinstance(choice, Choice):
             reason = "no rule that matched can serve it" if skipped else "no rule matched"
             return self._decision(
+                request,
                 route,
                 choice,
                 "default",
@@ -155,17 +156,12 @@ class Table:
             )
         if route is not None:
             skipped.append(f"{route.name}: {choice}")
-        return Decision(
-            route=None,
-            target=PASS,
-            layer="pass",
-            reason=pass_reason(skipped),
-            skipped=tuple(skipped),
-            wants_classifier=wants_classifier,
-        )
+        passed = _passed(request, pass_reason(skipped), tuple(skipped))
+        return msgspec.structs.replace(passed, wants_classifier=wants_classifier)
 
     def _decision(
         self,
+        request: Request,
         route: Route,
         choice: Choice,
         layer: Layer,
@@ -180,6 +176,7 @@ class Table:
             target=choice.target,
             layer=layer,
             reason=f"{reason}; {choice.note}" if choice.note else reason,
+            task=request.task,
             fallback=choice.fallback,
             skipped=skipped,
             message=route.message if choice.target == BLOCK else "",
@@ -201,6 +198,17 @@ def _trailing_catch_all(routes: Sequence[Route]) -> Route | None:
         elif is_rule(route):
             break
     return default
+
+
+def _passed(request: Request, reason: str, skipped: tuple[str, ...] = ()) -> Decision:
+    return Decision(
+        route=None,
+        target=PASS,
+        layer="pass",
+        reason=reason,
+        task=request.task,
+        skipped=skipped,
+    )
 
 
 def _with_verdict(decision: Decision, verdict: Verdict | None) -> Decision:
