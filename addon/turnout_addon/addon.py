@@ -13,7 +13,7 @@ import weakref
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from mitmproxy import addonmanager, command, connection, ctx, exceptions, http
+from mitmproxy import addonmanager, command, connection, ctx, exceptions, http, tcp
 from mitmproxy.proxy import mode_specs, server_hooks
 
 from turnout_addon import display, plans
@@ -247,6 +247,10 @@ class Turnout:
     def error(self, flow: http.HTTPFlow) -> None:
         """The flow broke off; what had come of a stream stays visible."""
         self._finish(flow)
+
+    def tcp_message(self, flow: tcp.TCPFlow) -> None:
+        """Bytes behind an upgrade go on; mitmproxy would keep them as long as the flow lives."""
+        flow.messages.clear()
 
     # -- for people -------------------------------------------------------------------------------
 
