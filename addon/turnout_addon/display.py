@@ -85,6 +85,11 @@ def put_headers(headers: http.Headers, decision: Decision, *, keep_target: bool)
         headers.set_all(name, [_one_line(value)])
 
 
+def put_count(headers: http.Headers, *, is_estimate: bool) -> None:
+    """Tell the client who counted its tokens."""
+    headers["x-turnout-count"] = "estimate" if is_estimate else "target"
+
+
 def outcome(flow: http.HTTPFlow, passage: Passage, response: http.Response) -> list[str]:
     """What only the end tells: who served, whether the stream was cut or broke off."""
     notes = []

@@ -19,6 +19,7 @@ from turnout_rules.decision import BLOCK, Decision
 from turnout_rules.endpoints import SUFFIX_OF
 from turnout_rules.errors import error_body
 from turnout_rules.model import Route, Target
+from turnout_rules.providers import provider_of
 from turnout_rules.request import Request
 from turnout_rules.rewriting import rewrite
 from turnout_rules.targets import UnknownTarget
@@ -56,6 +57,12 @@ class Send(msgspec.Struct, frozen=True):
     is_for_gateway: bool = False
 
 
+class Count(msgspec.Struct, frozen=True):
+    """Send nothing; the client gets this estimate of its tokens."""
+
+    body: bytes
+
+
 class Answer(msgspec.Struct, frozen=True):
     """Send nothing; the client gets this."""
 
@@ -65,7 +72,7 @@ class Answer(msgspec.Struct, frozen=True):
     retry_after_s: int | None = None
 
 
-Plan = Leave | Send | Answer
+Plan = Leave | Send | Count | Answer
 
 
 class Received(msgspec.Struct, frozen=True):
@@ -106,6 +113,32 @@ def plan(
         return refusal(
             request.endpoint, 500, str(error), code="unknown_target", route=decision.route
         )
+
+
+def plan_count(
+    routing: Routing, received: Received, request: Request, decision: Decision, gateway: Origin
+) -> Plan:
+    """For a request that only counts tokens: ask the conversation's target, or estimate.
+
+    `request` reads as the one to be counted. Where the conversation passes, so does this.
+    """
+    if passes(decision) or decision.target == BLOCK:
+        return plan(routing, received, request, decision, gateway)
+    target = routing.table.resolve(decision.target)
+    if request.endpoint not in provider_of(target.upstream).counts:
+        said: dict[str, object] = {"input_tokens": request.input_tokens}
+        if request.endpoint == "responses":
+            said = {"object": "response.input_tokens", **said}
+        return Count(msgspec.json.encode(said))
+    request.count_tokens_only()
+    # Counting takes none of the fields that a route may set for the answer.
+    direct = msgspec.structs.replace(decision, route=None, via_sidecar=False)
+    found = plan(routing, received, request, direct, gateway)
+    if not isinstance(found, Send):
+        return found
+    return msgspec.structs.replace(
+        found, decision=msgspec.structs.replace(found.decision, route=decision.route)
+    )
 
 
 def refusal(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from turnout_rules import inspection, keys, texts
-from turnout_rules.endpoints import SUFFIX_OF
+from turnout_rules.endpoints import COUNT_SUFFIX, SUFFIX_OF
 from turnout_rules.humantext import CONVERSATION_FIELD, PROMPT_FIELD, cap
 from turnout_rules.model import TextPart
 from turnout_rules.settings import Reading
@@ -153,6 +153,10 @@ class Request:
     def __repr__(self) -> str:
         """Never shows text or headers: requests end up in tracebacks and logs."""
         return f"<Request {self.endpoint} {self.path.partition('?')[0]} {len(self.body)} bytes>"
+
+    def count_tokens_only(self) -> None:
+        """From now on stand for the request that counts this one's input tokens."""
+        self.suffix = COUNT_SUFFIX[self.endpoint]
 
     @property
     def findings(self) -> inspection.Findings:
