@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from mitmproxy import http
 
+from turnout_rules.counting import COUNT_HEADER
 from turnout_rules.decision import BLOCK, PASS, Decision
 
 if TYPE_CHECKING:
@@ -87,7 +88,7 @@ def put_headers(headers: http.Headers, decision: Decision, *, keep_target: bool)
 
 def put_count(headers: http.Headers, *, is_estimate: bool) -> None:
     """Tell the client who counted its tokens."""
-    headers["x-turnout-count"] = "estimate" if is_estimate else "target"
+    headers[COUNT_HEADER] = "estimate" if is_estimate else "target"
 
 
 def outcome(flow: http.HTTPFlow, passage: Passage, response: http.Response) -> list[str]:

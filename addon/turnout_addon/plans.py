@@ -14,6 +14,7 @@ import msgspec
 from turnout_addon.display import passes
 from turnout_addon.hosts import Origin
 from turnout_addon.routing import Routing
+from turnout_rules.counting import estimated_count
 from turnout_rules.credentials import MissingKey
 from turnout_rules.decision import BLOCK, Decision
 from turnout_rules.endpoints import SUFFIX_OF
@@ -126,10 +127,7 @@ def plan_count(
         return plan(routing, received, request, decision, gateway)
     target = routing.table.resolve(decision.target)
     if request.endpoint not in provider_of(target.upstream).counts:
-        said: dict[str, object] = {"input_tokens": request.input_tokens}
-        if request.endpoint == "responses":
-            said = {"object": "response.input_tokens", **said}
-        return Count(msgspec.json.encode(said))
+        return Count(estimated_count(request))
     request.count_tokens_only()
     # Counting takes none of the fields that a route may set for the answer.
     direct = msgspec.structs.replace(decision, route=None, via_sidecar=False)

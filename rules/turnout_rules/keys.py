@@ -111,7 +111,8 @@ def _role_and_text(value: Any) -> tuple[str, str]:
     content = value.get("content")
     if isinstance(content, list):
         parts = [part for part in content if isinstance(part, dict)]
-        texts = [part.get("text") for part in parts if part.get("type") in TEXT_PARTS]
+        # A strange `type` may be a list, which no set can be asked for.
+        texts = [part.get("text") for part in parts if part.get("type") in tuple(TEXT_PARTS)]
         return value["role"], join_parts([text for text in texts if isinstance(text, str)])
     return value["role"], join_parts([content]) if isinstance(content, str) else ""
 
