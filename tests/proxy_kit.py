@@ -187,6 +187,54 @@ def upstream(reply: Reply = say_ok, *, server_file: Path | None = None) -> Itera
         thread.join(10)
 
 
+@contextlib.contextmanager
+def leads_to(port: int) -> Iterator[int]:
+    """A proxy that connects whoever asks for any host with 127.0.0.1:`port`; its own port."""
+    loop = asyncio.new_event_loop()
+    ready: list[int] = []
+    is_up = threading.Event()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError, asyncio.IncompleteReadError):
+            asked = await reader.readuntil(b"\r\n\r\n")
+            assert asked.startswith(b"CONNECT "), asked[:40]
+            far_reader, far_writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(b"HTTP/1.1 200 OK\r\n\r\n")
+            await asyncio.gather(pump(reader, far_writer), pump(far_reader, writer))
+
+    async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while data := await reader.read(65_536):
+                writer.write(data)
+                await writer.drain()
+        except OSError:
+            pass
+        finally:
+            writer.close()
+
+    async def start() -> None:
+        server = await asyncio.start_server(serve, "127.0.0.1", 0)
+        ready.append(server.sockets[0].getsockname()[1])
+        is_up.set()
+
+    def run() -> None:
+        asyncio.set_event_loop(loop)
+        loop.run_until_complete(start())
+        loop.run_forever()
+        for task in asyncio.all_tasks(loop):
+            task.cancel()
+        loop.run_until_complete(asyncio.sleep(0))
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    assert is_up.wait(10)
+    try:
+        yield ready[0]
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join(10)
+
+
 @dataclass
 class Proxy:
     """A running proxy."""

@@ -13,11 +13,11 @@ import weakref
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from mitmproxy import addonmanager, command, connection, ctx, exceptions, http
+from mitmproxy import addonmanager, command, connection, ctx, exceptions, http, tcp
 from mitmproxy.proxy import mode_specs, server_hooks
 
 from turnout_addon import answering, display, plans
-from turnout_addon.applying import answer, apply, choose_way, redirect
+from turnout_addon.applying import answer, apply, choose_way, json_answer, redirect
 from turnout_addon.collecting import Collector
 from turnout_addon.connecting import ConnectDeadlines, lift_connection_limit, speak_json
 from turnout_addon.deciding import Decider, policy
@@ -42,7 +42,7 @@ from turnout_addon.sidecar_client import SidecarClient
 from turnout_addon.streaming import Tee
 from turnout_rules.decision import Decision
 from turnout_rules.decision_log import DecisionLog, decision_log_path
-from turnout_rules.endpoints import classify
+from turnout_rules.endpoints import classify, counted_path
 from turnout_rules.loading import Rules, find_rules_folder, load_rules, settle_memory
 from turnout_rules.problems import RulesError
 from turnout_rules.questions import is_question
@@ -250,6 +250,8 @@ class Turnout:
             display.put_headers(
                 response.headers, passage.decision, keep_target=passage.is_for_gateway
             )
+            if passage.is_count and response.status_code == 200:
+                display.put_count(response.headers, is_estimate=passage.is_answered)
         if passage is None or not passage.is_answered:
             self._stream(response, passage)
 
@@ -260,6 +262,10 @@ class Turnout:
     def error(self, flow: http.HTTPFlow) -> None:
         """The flow broke off; what had come of a stream stays visible."""
         self._finish(flow)
+
+    def tcp_message(self, flow: tcp.TCPFlow) -> None:
+        """Bytes behind an upgrade go on; mitmproxy would keep them as long as the flow lives."""
+        flow.messages.clear()
 
     # -- for people -------------------------------------------------------------------------------
 
@@ -279,7 +285,8 @@ class Turnout:
     def _enter(self, flow: http.HTTPFlow, *, is_reverse: bool) -> Passage | None:
         """None: the request's host is none of our business."""
         routing, request = self.in_force(), flow.request
-        endpoint = classify("POST", request.path)
+        counted = counted_path(request.path)
+        endpoint = classify("POST", counted or request.path)
         name = endpoint.name if endpoint else ""
         if is_reverse:
             speaks_anthropic = "anthropic-version" in request.headers
@@ -290,6 +297,7 @@ class Turnout:
             passage = Passage(routing, origin, False, name)
         else:
             return None
+        passage.is_count = bool(counted and name)
         self._passages[flow] = passage
         return passage
 
@@ -338,6 +346,9 @@ class Turnout:
             passage.is_for_gateway = plan.is_for_gateway
             company_proxy = passage.routing.settings.proxy.upstream_proxy
             apply(flow, plan, company_proxy=company_proxy)
+        elif isinstance(plan, plans.Count):
+            flow.response = json_answer(200, plan.body)
+            passage.is_answered = True
         elif isinstance(plan, plans.Answer):
             self._answer(flow, passage, plan)
         if passage.decision is not None:

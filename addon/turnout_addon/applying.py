@@ -50,12 +50,17 @@ def redirect(flow: http.HTTPFlow, origin: Origin, *, company_proxy: str) -> None
 
 def answer(refusal: Answer) -> http.Response:
     """The proxy's own response."""
-    headers = {"content-type": "application/json"}
+    response = json_answer(refusal.status, refusal.body)
     if refusal.status == 405:
-        headers["allow"] = "POST"
+        response.headers["allow"] = "POST"
     if refusal.retry_after_s is not None:
-        headers["retry-after"] = str(refusal.retry_after_s)
-    return http.Response.make(refusal.status, refusal.body, headers)
+        response.headers["retry-after"] = str(refusal.retry_after_s)
+    return response
+
+
+def json_answer(status: int, body: bytes) -> http.Response:
+    """A response of ours with a JSON body."""
+    return http.Response.make(status, body, {"content-type": "application/json"})
 
 
 def choose_way(flow: http.HTTPFlow, origin: Origin, company_proxy: str) -> None:

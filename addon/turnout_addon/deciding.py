@@ -23,6 +23,7 @@ from turnout_addon.sidecar_client import SidecarClient, is_listening
 from turnout_rules.decision import Decision, Verdict
 from turnout_rules.decision_flow import Classify
 from turnout_rules.decision_log import DecisionLog
+from turnout_rules.endpoints import counted_path
 from turnout_rules.refusals import carried_out
 from turnout_rules.request import Request
 from turnout_rules.unreadable import Unreadable
@@ -54,13 +55,18 @@ class Decider:
         started = time.perf_counter()
         routing = passage.routing
         received = _received(flow, passage)
+        path = counted_path(received.path) if passage.is_count else received.path
         try:
-            request = _read(routing, received, flow)
+            request = _read(routing, received, flow, path)
         except Unreadable as error:
+            if passage.is_count:
+                return plans.Leave(received.origin if received.is_reverse else None)
             passage.decision = _timed(passed(str(error)), started)
             return plans.Leave(received.origin if received.is_reverse else None)
         decision = await routing.decide(request, self._classifier(routing))
         decision = _timed(carried_out(request, decision), started)
+        if passage.is_count:
+            return self._count(passage, received, request, decision)
         passage.decision = decision
         if not decision.is_remembered:
             self._decisions.record(request.text, decision, version=routing.version, source="proxy")
@@ -95,6 +101,18 @@ class Decider:
             return await self.classify(routing, request, request.attachments)
 
         return classify
+
+    def _count(
+        self,
+        passage: Passage,
+        received: plans.Received,
+        request: Request,
+        decision: Decision,
+    ) -> plans.Plan:
+        """One that passes is not shown: it stays to the byte what it was, its answer too."""
+        if not passes(decision):
+            passage.decision = decision
+        return plans.plan_count(passage.routing, received, request, decision, self.gateway)
 
     async def _by_gateway(
         self,
@@ -150,11 +168,11 @@ def _received(flow: http.HTTPFlow, passage: Passage) -> plans.Received:
     )
 
 
-def _read(routing: Routing, received: plans.Received, flow: http.HTTPFlow) -> Request:
+def _read(routing: Routing, received: plans.Received, flow: http.HTTPFlow, path: str) -> Request:
     peer = flow.client_conn.peername
     return routing.reader.read(
         method=flow.request.method,
-        path=received.path,
+        path=path,
         headers={name.lower(): value for name, value in received.fields},
         body=received.raw_body,
         host=received.origin.host,

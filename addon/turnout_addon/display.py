@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from mitmproxy import http
 
+from turnout_rules.counting import COUNT_HEADER
 from turnout_rules.decision import BLOCK, PASS, Decision
 from turnout_rules.naming import printable
 
@@ -38,11 +39,12 @@ def show(
 
 
 def comment(decision: Decision, *, original: str, note: str = "") -> str:
-    """One line for mitmweb's comment column: `route → target · layer · µs · was host · why`."""
+    """One line for mitmweb's column: `route → target · layer · µs · task · was host · why`."""
     parts = [
         f"{decision.route or '-'} → {decision.target}",
         decision.layer + (" (observed, not changed)" if decision.is_observed else ""),
         duration(decision.elapsed_us),
+        f"task {decision.task}" if decision.task else "",
         f"was {original}",
         decision.reason,
     ]
@@ -72,6 +74,7 @@ def metadata(decision: Decision, *, original: str) -> dict[str, str | float | li
         "target": decision.target,
         "layer": decision.layer,
         "reason": decision.reason,
+        "task": decision.task,
         "elapsed_us": round(decision.elapsed_us, 1),
         "original": original,
         "skipped": list(decision.skipped),
@@ -92,6 +95,11 @@ def put_headers(headers: http.Headers, decision: Decision, *, keep_target: bool)
     fields.append(("x-turnout-decision-us", f"{decision.elapsed_us:.0f}"))
     for name, value in fields:
         headers.set_all(name, [printable(value)])
+
+
+def put_count(headers: http.Headers, *, is_estimate: bool) -> None:
+    """Tell the client who counted its tokens."""
+    headers[COUNT_HEADER] = "estimate" if is_estimate else "target"
 
 
 def outcome(flow: http.HTTPFlow, passage: Passage, response: http.Response) -> list[str]:

@@ -159,7 +159,9 @@ def _core_options(settings: Settings) -> dict[str, Any]:
         "http2": False,
         "allow_hosts": InterceptList(opened).patterns(),
         "body_size_limit": str(proxy.max_body_bytes * _BACKSTOP),
-        "websocket": True,
+        # What a WebSocket carries is no model call: its frames pass as the bytes they are.
+        "websocket": False,
+        "rawtcp": True,
     }
 
 

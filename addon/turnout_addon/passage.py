@@ -23,6 +23,8 @@ class Passage:
     is_reverse: bool
     endpoint: str
     """The routed endpoint's name; empty: passes unread."""
+    is_count: bool = False
+    """Only the input tokens of such a request are to be counted."""
     decision: Decision | None = None
     is_question: bool = False
     """It asks the proxy itself where a text would go; it is answered here and never sent on."""

@@ -13,11 +13,13 @@ import msgspec
 
 from turnout_addon.hosts import Origin
 from turnout_addon.routing import Routing
+from turnout_rules.counting import estimated_count
 from turnout_rules.credentials import MissingKey
-from turnout_rules.decision import PASS, Decision
+from turnout_rules.decision import BLOCK, PASS, Decision
 from turnout_rules.endpoints import SUFFIX_OF
 from turnout_rules.errors import error_body
 from turnout_rules.model import Route, Target
+from turnout_rules.providers import provider_of
 from turnout_rules.refusals import refusal_of
 from turnout_rules.request import Request
 from turnout_rules.rewriting import rewrite
@@ -56,6 +58,12 @@ class Send(msgspec.Struct, frozen=True):
     is_for_gateway: bool = False
 
 
+class Count(msgspec.Struct, frozen=True):
+    """Send nothing; the client gets this estimate of its tokens."""
+
+    body: bytes
+
+
 class Answer(msgspec.Struct, frozen=True):
     """Send nothing; the client gets this."""
 
@@ -65,7 +73,7 @@ class Answer(msgspec.Struct, frozen=True):
     retry_after_s: int | None = None
 
 
-Plan = Leave | Send | Answer
+Plan = Leave | Send | Count | Answer
 
 
 class Received(msgspec.Struct, frozen=True):
@@ -108,6 +116,29 @@ def plan(
         return refusal(
             request.endpoint, 500, str(error), code="unknown_target", route=decision.route
         )
+
+
+def plan_count(
+    routing: Routing, received: Received, request: Request, decision: Decision, gateway: Origin
+) -> Plan:
+    """For a request that only counts tokens: ask the conversation's target, or estimate.
+
+    `request` reads as the one to be counted. Where the conversation passes, so does this.
+    """
+    if decision.is_observed or decision.target in (PASS, BLOCK):
+        return plan(routing, received, request, decision, gateway)
+    target = routing.table.resolve(decision.target)
+    if request.endpoint not in provider_of(target.upstream).counts:
+        return Count(estimated_count(request))
+    request.count_tokens_only()
+    # Counting takes none of the fields that a route may set for the answer.
+    direct = msgspec.structs.replace(decision, route=None, via_sidecar=False)
+    found = plan(routing, received, request, direct, gateway)
+    if not isinstance(found, Send):
+        return found
+    return msgspec.structs.replace(
+        found, decision=msgspec.structs.replace(found.decision, route=decision.route)
+    )
 
 
 def refusal(

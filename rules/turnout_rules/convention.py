@@ -37,7 +37,7 @@ def named_route(request: Request, routes: Container[str]) -> Named | None:
 
     The model comes before the header, the header before the task. `turnout/auto` and the header
     `auto` ask for an ordinary decision. A task counts only if a route is called so: clients use
-    `metadata.task` for purposes of their own too.
+    `metadata.task` for purposes of their own too. What a request was recognised as names nothing.
     """
     model = request.model
     if asks_turnout(request):
@@ -48,5 +48,5 @@ def named_route(request: Request, routes: Container[str]) -> Named | None:
         return (
             None if name in ("", AUTO) else Named(name, f"header `{ROUTE_HEADER}: {shown(name)}`")
         )
-    task = request.task
+    task = request.stated_task
     return Named(task, f"task `{task}`") if task and task in routes else None

@@ -52,6 +52,8 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=False):
     """`upstream/model`, or `pass`, or `block`."""
     layer: Layer
     reason: str
+    task: str = ""
+    """`metadata.task`, or what kind of side request of a tool it was recognised as."""
     elapsed_us: float = 0.0
     fallback: tuple[str, ...] = ()
     """Further targets, tried in order before the first byte has gone to the client."""

@@ -123,6 +123,7 @@ def _line(row: _Row) -> bytes:
         "target": decision.target,
         "layer": decision.layer,
         "reason": decision.reason,
+        "task": decision.task,
         "elapsed_us": round(decision.elapsed_us, 1),
         "verdict": _verdict(decision),
         "version": version,

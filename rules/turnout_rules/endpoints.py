@@ -38,6 +38,9 @@ _SUFFIXES: tuple[tuple[str, EndpointName], ...] = (
 SUFFIX_OF: dict[str, str] = {name: suffix for suffix, name in _SUFFIXES}
 """Endpoint name to what is joined to a base URL."""
 
+COUNT_SUFFIX = {"messages": "/messages/count_tokens", "responses": "/responses/input_tokens"}
+"""Endpoint name to what counts the input tokens of such a request (Anthropic's and OpenAI's)."""
+
 # Below these a familiar ending means something else: `/v1/threads/{id}/messages` belongs to the
 # assistants API, `/v1/chat/completions/{id}/messages` lists a stored completion.
 _FOREIGN_SEGMENTS = frozenset(
@@ -54,6 +57,15 @@ def classify(method: str, path: str) -> Endpoint | None:
     if method != "POST":
         return None
     return _classify_path(path.partition("?")[0])
+
+
+def counted_path(path: str) -> str:
+    """Where the request would go whose tokens one to `path` counts; empty: it counts none."""
+    place, mark, query = path.partition("?")
+    for name, suffix in COUNT_SUFFIX.items():
+        if place.endswith(suffix):
+            return place.removesuffix(suffix) + SUFFIX_OF[name] + mark + query
+    return ""
 
 
 @lru_cache(maxsize=512)

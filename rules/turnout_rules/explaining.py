@@ -32,12 +32,18 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     decision: Decision
     hits: tuple[Hit, ...]
     losers: tuple[Loser, ...]
+    side_request: str = ""
+    """The tool's kind of request that it was recognised as, in words."""
 
     def __str__(self) -> str:
         """A few lines for people."""
         decision = self.decision
         where = f"{decision.route} → {decision.target}" if decision.route else decision.target
         lines = [f"{where}  [{decision.layer}]", f"  because   {decision.reason}"]
+        if self.side_request:
+            lines.append(f"  task      {decision.task}: {self.side_request}")
+        elif decision.task:
+            lines.append(f"  task      {decision.task}")
         if decision.fallback:
             lines.append(f"  then      {', '.join(decision.fallback)}")
         if decision.is_observed:
@@ -65,7 +71,13 @@ def explain(table: Table, request: Request) -> Explanation:
         if row.route is winner or not is_touched:
             continue
         losers.append(Loser(row.route.name, _why_lost(row, found, request, skipped, by_name)))
-    return Explanation(decision=decision, hits=table.rows.hits(found), losers=tuple(losers))
+    kind = request.side_task
+    return Explanation(
+        decision=decision,
+        hits=table.rows.hits(found),
+        losers=tuple(losers),
+        side_request=f"a tool's own request ({kind})" if kind else "",
+    )
 
 
 def _why_lost(

@@ -13,6 +13,9 @@ from typing import Any
 
 import msgspec
 
+from turnout_rules.side_requests import recognise
+from turnout_rules.side_requests import words_in as words_in_side_request
+from turnout_rules.side_table import SIDE_ITEMS
 from turnout_rules.splicing import Fields
 from turnout_rules.unreadable import Unreadable
 from turnout_rules.wrappers import Wrappers, join_parts
@@ -56,6 +59,8 @@ class HumanText(msgspec.Struct):
     text: str
     earlier: Iterator[Message] | None = None
     """The messages before, last first."""
+    side_task: str = ""
+    """What kind of request a tool sent beside the conversation; empty: it is the person's."""
 
 
 def read_human_text(endpoint: str, fields: Fields, wrappers: Wrappers) -> HumanText:
@@ -73,26 +78,48 @@ def read_human_text(endpoint: str, fields: Fields, wrappers: Wrappers) -> HumanT
         return HumanText(wrappers.words_in(_string.decode(raw)))
     if array[0] != _BRACKET:
         raise Unreadable(f"`{name}` is not a list")
-    walk = messages_backwards(array)
+    return _last_words(raw, fields, wrappers)
+
+
+def _last_words(raw: msgspec.Raw, fields: Fields, wrappers: Wrappers) -> HumanText:
+    """Walk back to the person's last words; the first text met tells whether a tool asks."""
+    walk = messages_backwards(memoryview(raw))
+    task, is_known = "", False
     for message in walk:
-        if message.role == "user" and (text := wrappers.words_in(text_of(message))):
-            return HumanText(text, walk)
-    return HumanText("")
+        if message.role != "user":
+            task = task or SIDE_ITEMS.get(message.type or "", "")
+            continue
+        texts = texts_of(message)
+        if texts and not is_known:
+            is_known = True
+            if (row := recognise(texts[-1], fields, raw)) is not None:
+                task = row.task
+                texts[-1] = words_in_side_request(row, texts[-1])
+                if row.words == "none":
+                    break
+        if text := wrappers.words_in(join_parts(texts)):
+            return HumanText(text, walk, task)
+    return HumanText("", None, task)
 
 
 def text_of(message: Message) -> str:
     """All text of a message's content, its parts on lines of their own."""
+    texts = texts_of(message)
+    return join_parts(texts) if texts else ""
+
+
+def texts_of(message: Message) -> list[str]:
+    """The texts of a message's content, part by part."""
     raw = message.content
     if len(raw) == 0:
-        return ""
+        return []
     try:
         content = _content.decode(raw)
         if content is None or isinstance(content, str):
-            return join_parts([content]) if content else ""
-        texts = [_string.decode(p.text) for p in content if p.type in TEXT_PARTS]
+            return [content] if content else []
+        return [_string.decode(p.text) for p in content if p.type in TEXT_PARTS]
     except msgspec.DecodeError as error:
         raise Unreadable("a message's content is neither text nor parts") from error
-    return join_parts(texts)
 
 
 def messages_backwards(array: memoryview) -> Iterator[Message]:

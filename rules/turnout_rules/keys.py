@@ -45,8 +45,8 @@ def conversation_key(request: Request, wrappers: Wrappers | None) -> str:
 def turn_key(request: Request, earlier: Iterator[Message] | None) -> str:
     """The conversation, what the person wrote last, and what was said before it.
 
-    The text before tells two equal messages of one conversation ("go on") apart. The model counts,
-    because tools send side requests about the same words to a smaller one.
+    The text before tells two equal messages of one conversation ("go on") apart. Model and kind of
+    side request count: tools send such about the same words, to a smaller model or the same.
     """
     if not request.text:
         return ""
@@ -58,7 +58,8 @@ def turn_key(request: Request, earlier: Iterator[Message] | None) -> str:
                 break
     except Unreadable:
         before = ""
-    return _digest(request.conversation, request.model, request.task, request.text, before)
+    tasks = (request.stated_task, request.side_task)
+    return _digest(request.conversation, request.model, *tasks, request.text, before)
 
 
 def _beginning(request: Request, wrappers: Wrappers | None) -> tuple[bytes, str]:
@@ -110,7 +111,8 @@ def _role_and_text(value: Any) -> tuple[str, str]:
     content = value.get("content")
     if isinstance(content, list):
         parts = [part for part in content if isinstance(part, dict)]
-        texts = [part.get("text") for part in parts if part.get("type") in TEXT_PARTS]
+        # A strange `type` may be a list, which no set can be asked for.
+        texts = [part.get("text") for part in parts if part.get("type") in tuple(TEXT_PARTS)]
         return value["role"], join_parts([text for text in texts if isinstance(text, str)])
     return value["role"], join_parts([content]) if isinstance(content, str) else ""
 

@@ -25,14 +25,19 @@ class Provider(msgspec.Struct, frozen=True, kw_only=True):
     """None: unknown, not checked."""
     supports: frozenset[str] | None = None
     """Capabilities; None: unknown, not checked."""
+    counts: frozenset[str] = frozenset()
+    """Endpoints whose input tokens it counts without answering."""
     adjust: Mapping[str, Any] = {}
 
 
-def _provider(name: str, endpoints: str, supports: str = "", **adjust: Any) -> Provider:
+def _provider(
+    name: str, endpoints: str, supports: str = "", *, counts: str = "", **adjust: Any
+) -> Provider:
     return Provider(
         name=name,
         endpoints=frozenset(endpoints.split()),
         supports=frozenset(supports.split()) if supports else None,
+        counts=frozenset(counts.split()),
         adjust=adjust,
     )
 
@@ -60,6 +65,7 @@ _OPENAI = _provider(
     "openai",
     "chat completions responses embeddings",
     "tools image audio file json_schema stream reasoning logprobs",
+    counts="responses",
     unknown_keys="foreign",
 )
 _BY_HOST = {
@@ -68,6 +74,7 @@ _BY_HOST = {
         "anthropic",
         "messages chat",
         "tools image file stream reasoning json_schema",
+        counts="messages",
         max_tokens="max_tokens",
         reasoning_effort="drop",
     ),
@@ -109,7 +116,7 @@ _AZURE_ENDINGS = (
     ".services.ai.azure.com",
     ".cognitiveservices.azure.com",
 )
-_AZURE = msgspec.structs.replace(_OPENAI, name="azure")
+_AZURE = msgspec.structs.replace(_OPENAI, name="azure", counts=frozenset())
 _UNKNOWN = Provider(name="unknown")
 _REASONING_MODEL = re.compile(r"(?:^|/)(?:o[1-9]\b|gpt-5|codex)(?!.*chat)", re.IGNORECASE)
 

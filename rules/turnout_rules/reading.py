@@ -94,6 +94,7 @@ class Reader:
             model=_read_model(fields, endpoint.path_model),
             stream=_read_stream(fields),
             task=_read_task(fields),
+            side_task=human.side_task,
             text=cap(human.text, self.reading.max_text_chars),
             reading=self.reading,
             earlier=human.earlier,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from turnout_rules import inspection, keys, texts
-from turnout_rules.endpoints import SUFFIX_OF
+from turnout_rules.endpoints import COUNT_SUFFIX, SUFFIX_OF
 from turnout_rules.humantext import CONVERSATION_FIELD, PROMPT_FIELD, cap
 from turnout_rules.model import TextPart
 from turnout_rules.settings import Reading
@@ -55,7 +55,9 @@ class Request:
         "path",
         "reading",
         "script_reads",
+        "side_task",
         "spans",
+        "stated_task",
         "stream",
         "suffix",
         "task",
@@ -80,10 +82,14 @@ class Request:
         task: str,
         text: str,
         reading: Reading,
+        side_task: str = "",
         earlier: Iterator[Message] | None = None,
         wrappers: Wrappers | None = None,
     ) -> None:
-        """Keep what was read. `spans` tells where each of `fields` stands in `body`."""
+        """Keep what was read. `spans` tells where each of `fields` stands in `body`.
+
+        `task` is what the client states, `side_task` what its request was recognised as.
+        """
         self.endpoint = endpoint
         self.suffix = suffix
         self.path = path
@@ -96,7 +102,9 @@ class Request:
         self.spans = spans
         self.model = model
         self.stream = stream
-        self.task = task
+        self.stated_task = task
+        self.side_task = side_task
+        self.task = task or side_task
         self.text = text
         self.reading = reading
         self._earlier = earlier
@@ -145,6 +153,10 @@ class Request:
     def __repr__(self) -> str:
         """Never shows text or headers: requests end up in tracebacks and logs."""
         return f"<Request {self.endpoint} {self.path.partition('?')[0]} {len(self.body)} bytes>"
+
+    def count_tokens_only(self) -> None:
+        """From now on stand for the request that counts this one's input tokens."""
+        self.suffix = COUNT_SUFFIX[self.endpoint]
 
     @property
     def findings(self) -> inspection.Findings:

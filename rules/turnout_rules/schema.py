@@ -223,7 +223,9 @@ WHEN_KEYS: dict[str, Key] = {
     "input_tokens": Key(
         Special(_read_span, mapping_schema(_SPAN_KEYS)), "estimated input size, {min, max}"
     ),
-    "task": Key(_GLOBS, "metadata.task of the request"),
+    "task": Key(
+        _GLOBS, "metadata.task, or the kind of a tool's own request: title, summary, compaction, …"
+    ),
     "language": Key(
         Texts(choices=LANGUAGES), "language of the human text, such as zh, ja, ko, en, ru"
     ),

@@ -147,7 +147,7 @@ class RequestView:
 
     @property
     def task(self) -> str:
-        """`metadata.task`."""
+        """`metadata.task`, or the kind of side request that a tool sent (`title`, `summary` …)."""
         return self._inner.task
 
     @property

@@ -60,7 +60,8 @@ class Sight:
         parts += [request.path.partition("?")[0], *(headers.get(n, "") for n in _IDENTITY_HEADERS)]
         parts += [str(sorted(found)) if found else "", ",".join(sorted(needs)) if needs else ""]
         parts += [language(normalise(request.text)) if self._sees_language else ""]
-        return _digest("\0".join((*parts, request.task, request.model)))
+        tasks = (request.stated_task, request.side_task)
+        return _digest("\0".join((*parts, *tasks, request.model)))
 
 
 def script_facts(request: Request, names: Iterable[str]) -> str:

@@ -93,7 +93,7 @@ class Table:
             choice = self._chooser.choose(route, request)
             if isinstance(choice, Choice):
                 reason = rule_reason(route, row.written(found), request)
-                return self._decision(route, choice, "rule", reason, tuple(skipped))
+                return self._decision(request, route, choice, "rule", reason, tuple(skipped))
             if len(skipped) < _MAX_SKIPPED:
                 skipped.append(f"{route.name}: {choice}")
         return self._undecided(request, skipped)
@@ -113,7 +113,7 @@ class Table:
         reason = f"classifier: {verdict.probability:.2f} ≥ {verdict.threshold:.2f}"
         if verdict.reason:
             reason += f", {verdict.reason}"
-        settled = self._decision(route, choice, "semantic", reason, decision.skipped)
+        settled = self._decision(request, route, choice, "semantic", reason, decision.skipped)
         return msgspec.structs.replace(settled, verdict=verdict)
 
     def explain(self, request: Request) -> Explanation:
@@ -131,14 +131,15 @@ class Table:
                 layer="rule",
                 reason=f"{named.by}: no route is called so",
                 message=no_route_called(named.route, (each.name for each in self.routes)),
+                task=request.task,
                 is_observed=self.observe,
             )
         choice = self._chooser.choose(route, request, is_named=True)
         if isinstance(choice, Choice):
-            return self._decision(route, choice, "rule", f"named by {named.by}", ())
+            return self._decision(request, route, choice, "rule", f"named by {named.by}", ())
         skipped = (f"{route.name}: {choice}",)
         reason = f"named by {named.by}, but {choice}"
-        return Decision(route=None, target=PASS, layer="pass", reason=reason, skipped=skipped)
+        return _passed(request, reason, skipped)
 
     def _undecided(self, request: Request, skipped: list[str]) -> Decision:
         """No rule decides: the default route, or none; the classifier may know better."""
@@ -153,6 +154,7 @@ class Table:
         if route is not None and isinstance(choice, Choice):
             reason = "no rule that matched can serve it" if skipped else "no rule matched"
             return self._decision(
+                request,
                 route,
                 choice,
                 "default",
@@ -162,17 +164,12 @@ class Table:
             )
         if route is not None:
             skipped.append(f"{route.name}: {choice}")
-        return Decision(
-            route=None,
-            target=PASS,
-            layer="pass",
-            reason=pass_reason(skipped),
-            skipped=tuple(skipped),
-            wants_classifier=wants_classifier,
-        )
+        passed = _passed(request, pass_reason(skipped), tuple(skipped))
+        return msgspec.structs.replace(passed, wants_classifier=wants_classifier)
 
     def _decision(
         self,
+        request: Request,
         route: Route,
         choice: Choice,
         layer: Layer,
@@ -187,6 +184,7 @@ class Table:
             target=choice.target,
             layer=layer,
             reason=f"{reason}; {choice.note}" if choice.note else reason,
+            task=request.task,
             fallback=choice.fallback,
             skipped=skipped,
             message=route.message if choice.target == BLOCK else "",
@@ -208,6 +206,17 @@ def _trailing_catch_all(routes: Sequence[Route]) -> Route | None:
         elif is_rule(route):
             break
     return default
+
+
+def _passed(request: Request, reason: str, skipped: tuple[str, ...] = ()) -> Decision:
+    return Decision(
+        route=None,
+        target=PASS,
+        layer="pass",
+        reason=reason,
+        task=request.task,
+        skipped=skipped,
+    )
 
 
 def _with_verdict(decision: Decision, verdict: Verdict | None) -> Decision:

@@ -109,6 +109,8 @@ MACHINE_STARTS = (
     r"I have been working on the files below|Here are some READ ONLY files",
     r"# Fix any errors below, if possible\.",
     r"The SEARCH section must exactly match",
+    r"Another language model started to solve this problem and produced a summary",
+    r"Continue if you have next steps, or stop and ask for clarification",
     r"# \d+ SEARCH/REPLACE blocks? failed to match!",
     r"I updated the files\.|I committed the changes with git hash",
 )
@@ -135,10 +137,23 @@ TRAILERS = (
 """Lines at which a reminder that the tool appended begins; it runs to the end of the message."""
 
 
+LOCAL_COMMAND = ("<command-name>", "<command-message>")
+LOCAL_OUTPUT = ("<local-command-stdout>", "<local-command-stderr>")
+"""Claude Code's record of a command that ran without a model: beginnings of neighbouring parts."""
+
+
 def join_parts(texts: list[str]) -> str:
     """A message's text from its parts, each on lines of its own, without parts of tools."""
     own = [text for text in texts if not text.lstrip().startswith(MACHINE_PARTS)]
+    if any(text.startswith(LOCAL_OUTPUT) for text in own):
+        followers = [*own[1:], ""]
+        own = [t for t, f in zip(own, followers, strict=True) if not _is_local_command(t, f)]
     return own[0] if len(own) == 1 else "\n".join(own)
+
+
+def _is_local_command(text: str, follower: str) -> bool:
+    """Whether the person's words in `text` went to a command of the tool, not to the model."""
+    return text.lstrip().startswith(LOCAL_COMMAND) and follower.startswith(LOCAL_OUTPUT)
 
 
 class Wrappers:
@@ -160,7 +175,7 @@ class Wrappers:
         if "<" in text:
             text = self._without_cut(text)
         text = text.strip()
-        if text.startswith(("#", "[", "T", "C", "I", "H")) and self._machine.match(text):
+        if text.startswith(("#", "[", "A", "T", "C", "I", "H")) and self._machine.match(text):
             return "\n".join(self._opened(text)).strip()
         if "\n" not in text:
             text = "" if text.startswith(TRAILERS) else text

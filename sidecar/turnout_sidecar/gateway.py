@@ -13,7 +13,8 @@ from typing import Any
 
 from aiohttp import web
 
-from turnout_rules.endpoints import classify
+from turnout_rules.counting import COUNT_HEADER, estimated_count
+from turnout_rules.endpoints import classify, counted_path
 from turnout_rules.errors import error_body
 from turnout_rules.naming import printable
 from turnout_sidecar.dispatching import Dispatcher, Journey, Undeliverable
@@ -63,13 +64,28 @@ class Gateway:
             return upgrade_required(http)
         endpoint = classify(http.method, http.raw_path)
         if endpoint is None:
-            return not_found(http)
+            counted = counted_path(http.raw_path)
+            is_count = classify(http.method, counted) is not None
+            return await self._estimate(http, counted) if is_count else not_found(http)
         try:
             journey = await self._intake.accept(http, endpoint)
         except Refusal as refused:
             self._count(endpoint.name, "", refused.failure.status)
             return _answer(endpoint.name, refused.failure, refused.route, {})
         return await self._serve(http, journey, started)
+
+    async def _estimate(self, http: web.Request, counted: str) -> web.StreamResponse:
+        """Count by size: no engine is started, and no key used, for a number."""
+        try:
+            request = await self._intake.read_to_count(http, counted)
+        except Refusal as refused:
+            endpoint = "messages" if "/messages" in counted else "responses"
+            return _answer(endpoint, refused.failure, refused.route, {})
+        return web.Response(
+            body=estimated_count(request),
+            content_type="application/json",
+            headers={COUNT_HEADER: "estimate"},
+        )
 
     async def _serve(
         self, http: web.Request, journey: Journey, started: float

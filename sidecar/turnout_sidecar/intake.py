@@ -86,6 +86,13 @@ class Intake:
             peer=http.remote or "",
         )
 
+    async def read_to_count(self, http: web.Request, path: str) -> Request:
+        """A request whose tokens are to be counted, as if sent to `path`; raises `Refusal`."""
+        snapshot = self._live.current
+        body = await read_body(http, snapshot.settings.reading.max_decoded_bytes)
+        headers = {name.lower(): value for name, value in http.headers.items()}
+        return _read(snapshot, http.method, path, headers, body, http.remote or "")
+
     async def plan(
         self,
         snapshot: Snapshot,
@@ -98,19 +105,7 @@ class Intake:
     ) -> Journey:
         """The journey of a request that has arrived whole; raises `Refusal`."""
         named = {name.lower(): value for name, value in headers}
-        try:
-            request = snapshot.reader.read(
-                method=method,
-                path=path,
-                headers=named,
-                body=body,
-                host=named.get("host", ""),
-                client=peer,
-            )
-        except Unreadable as error:
-            raise refusal(
-                400, "unreadable_request", f"the request cannot be read: {error}"
-            ) from None
+        request = _read(snapshot, method, path, named, body, peer)
         decision = await self._decide(request, snapshot, named)
         priority = named.get("x-turnout-priority", "interactive").strip().lower()
         return Journey(
@@ -131,6 +126,23 @@ class Intake:
         if (named := _named_target(table, request.model)) is not None:
             return named
         return await self._decider.decide(request, snapshot, source="gateway", is_sticky=True)
+
+
+def _read(
+    snapshot: Snapshot, method: str, path: str, headers: dict[str, str], body: bytes, peer: str
+) -> Request:
+    """`headers` have lower-case names."""
+    try:
+        return snapshot.reader.read(
+            method=method,
+            path=path,
+            headers=headers,
+            body=body,
+            host=headers.get("host", ""),
+            client=peer,
+        )
+    except Unreadable as error:
+        raise refusal(400, "unreadable_request", f"the request cannot be read: {error}") from None
 
 
 def _decided_before(table: Table, targets: tuple[str, ...], headers: dict[str, str]) -> Decision:

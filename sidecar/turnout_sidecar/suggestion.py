@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from turnout_rules.normalise import normalise
+from turnout_rules.side_table import TASKS
 
 Floats = npt.NDArray[np.float32]
 MAX_TEXTS = 4_000
@@ -48,10 +49,16 @@ class Entry(msgspec.Struct, frozen=True):
     text: str
     layer: str = ""
     route: str | None = None
+    task: str = ""
 
     @property
     def is_undecided(self) -> bool:
-        """Whether only the default route took it, or nothing where there is none."""
+        """Whether only the default route took it, or nothing where there is none.
+
+        A tool's side requests repeat the person's words: they say nothing new.
+        """
+        if self.task in TASKS:
+            return False
         return self.layer == "default" or (self.layer == "pass" and self.route is None)
 
 

@@ -7,11 +7,8 @@ the proxy go, leads every one of them to one recording upstream whose certificat
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import json
 import ssl
-import threading
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -22,7 +19,16 @@ from urllib.parse import urlsplit
 import httpx2
 import pytest
 
-from proxy_kit import Proxy, Seen, Upstream, make_certificates, proxy, upstream, write_rules
+from proxy_kit import (
+    Proxy,
+    Seen,
+    Upstream,
+    leads_to,
+    make_certificates,
+    proxy,
+    upstream,
+    write_rules,
+)
 from sidecar_process import sidecar_process
 from turnout_rules.loading import load_rules
 from turnout_rules.reading import Reader
@@ -82,54 +88,6 @@ def recorded(port: int) -> list[Request]:
 
 def hosts() -> list[str]:
     return sorted({urlsplit(json.loads(line)["uri"]).hostname or "" for line in LINES})
-
-
-@contextlib.contextmanager
-def leads_to(port: int) -> Iterator[int]:
-    """A proxy that connects whoever asks for any host with 127.0.0.1:`port`; its own port."""
-    loop = asyncio.new_event_loop()
-    ready: list[int] = []
-    is_up = threading.Event()
-
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(OSError, asyncio.IncompleteReadError):
-            asked = await reader.readuntil(b"\r\n\r\n")
-            assert asked.startswith(b"CONNECT "), asked[:40]
-            far_reader, far_writer = await asyncio.open_connection("127.0.0.1", port)
-            writer.write(b"HTTP/1.1 200 OK\r\n\r\n")
-            await asyncio.gather(pump(reader, far_writer), pump(far_reader, writer))
-
-    async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            while data := await reader.read(65_536):
-                writer.write(data)
-                await writer.drain()
-        except OSError:
-            pass
-        finally:
-            writer.close()
-
-    async def start() -> None:
-        server = await asyncio.start_server(serve, "127.0.0.1", 0)
-        ready.append(server.sockets[0].getsockname()[1])
-        is_up.set()
-
-    def run() -> None:
-        asyncio.set_event_loop(loop)
-        loop.run_until_complete(start())
-        loop.run_forever()
-        for task in asyncio.all_tasks(loop):
-            task.cancel()
-        loop.run_until_complete(asyncio.sleep(0))
-
-    thread = threading.Thread(target=run, daemon=True)
-    thread.start()
-    assert is_up.wait(10)
-    try:
-        yield ready[0]
-    finally:
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join(10)
 
 
 @dataclass

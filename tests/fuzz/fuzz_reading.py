@@ -19,6 +19,7 @@ import traceback
 import zlib
 
 from rules.bodies.making import PATHS, READER, recorded, target
+from rules.bodies.side_shapes import SHAPES
 from rules.bodies.tools import TOOLS, dumps
 from turnout_rules.capabilities import obstacle
 from turnout_rules.model import Model, Target, Upstream
@@ -44,6 +45,7 @@ ENCODINGS = {"gzip": gzip.compress, "deflate": zlib.compress, "": bytes}
 def seeds() -> list[bytes]:
     """The corpus to begin with."""
     bodies = [row["body"].encode() for row in recorded() if len(row["body"]) < 8_000]
+    bodies += [dumps(body) for *_, body in SHAPES]
     return bodies + [dumps(build(1_500)) for _, build in TOOLS.values()]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from turnout_rules.endpoints import classify
+from turnout_rules.endpoints import classify, counted_path
 
 SERVED = [
     ("/v1/chat/completions", "chat"),
@@ -80,3 +80,20 @@ def test_a_deployment_may_be_called_like_a_resource() -> None:
     named = classify("POST", "/openai/deployments/files/chat/completions")
     assert named is not None
     assert named.path_model == "files"
+
+
+@pytest.mark.parametrize(
+    ("path", "counted"),
+    [
+        ("/v1/messages/count_tokens?beta=true", "/v1/messages?beta=true"),
+        ("/anthropic/v1/messages/count_tokens", "/anthropic/v1/messages"),
+        ("/v1/responses/input_tokens", "/v1/responses"),
+        ("/v1/responses/input_tokens/", ""),
+        ("/v1/messages", ""),
+        ("/v1/messages?next=/messages/count_tokens", ""),
+        ("/v1/chat/completions/count_tokens", ""),
+    ],
+)
+def test_what_only_counts_names_the_request_it_counts(path: str, counted: str) -> None:
+    assert counted_path(path) == counted
+    assert classify("POST", path) is None or not counted

@@ -127,3 +127,13 @@ def test_many_threads_at_once_do_no_harm() -> None:
         thread.join(30)
     assert not failures
     assert len(turns) <= 50
+
+
+def test_a_strange_part_in_a_long_conversation_is_passed_over() -> None:
+    body = chat("hello " * 2_000)
+    body["messages"][0]["content"] = [
+        {"type": [[]], "text": "x"},
+        {"type": "text", "text": "hello " * 2_000},
+    ]
+    body["messages"].append({"role": "user", "content": "go on"})
+    assert read(body).turn

@@ -266,11 +266,42 @@ async def test_a_websocket_upgrade_is_answered_426(gateway: Sidecar) -> None:
             assert response.status == 426
 
 
-@pytest.mark.parametrize("path", ["/v1/images/generations", "/v1/messages/count_tokens", "/x"])
+@pytest.mark.parametrize(
+    "path", ["/v1/images/generations", "/v1/chat/completions/count_tokens", "/x"]
+)
 async def test_other_paths_are_404_in_the_api_format(gateway: Sidecar, path: str) -> None:
     status, _, body = await post(gateway.url, {}, path)
     assert status == 404
     assert json.loads(body)["turnout"]["code"] == "unknown_endpoint"
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "more"),
+    [
+        ("/v1/messages/count_tokens?beta=true", asking("x" * 350), {}),
+        (
+            "/v1/responses/input_tokens",
+            {"model": "turnout/auto", "input": "x" * 350},
+            {"object": "response.input_tokens"},
+        ),
+    ],
+)
+async def test_tokens_are_estimated_and_nobody_is_asked(
+    gateway: Sidecar, one: Provider, path: str, body: dict[str, Any], more: dict[str, str]
+) -> None:
+    status, headers, answer = await post(gateway.url, body, path)
+    counted = json.loads(answer)
+    assert status == 200
+    assert counted == {**more, "input_tokens": counted["input_tokens"]}
+    assert 100 <= counted["input_tokens"] <= 150
+    assert headers["x-turnout-count"] == "estimate"
+    assert one.bodies == []
+
+
+async def test_what_cannot_be_counted_is_refused_in_the_api_format(gateway: Sidecar) -> None:
+    status, _, body = await post(gateway.url, {"model": "m"}, "/v1/messages/count_tokens")
+    assert status == 400
+    assert json.loads(body)["type"] == "error"
 
 
 async def test_a_stream_passes_chunk_by_chunk(tmp_path: Path) -> None:
