@@ -38,7 +38,7 @@ from turnout_addon.passage import Passage, announced_length
 from turnout_addon.reload import follow
 from turnout_addon.routing import Routing, passed
 from turnout_addon.sidecar_client import SidecarClient
-from turnout_addon.streaming import Tee
+from turnout_addon.streaming import Tee, turned_back
 from turnout_rules.decision import Decision
 from turnout_rules.decision_log import DecisionLog, decision_log_path
 from turnout_rules.endpoints import classify
@@ -238,7 +238,7 @@ class Turnout:
                 response.headers, passage.decision, keep_target=passage.is_for_gateway
             )
         if passage is None or not passage.is_answered:
-            self._stream(response, passage)
+            self._stream(flow, response, passage)
 
     def response(self, flow: http.HTTPFlow) -> None:
         """The whole response has gone out."""
@@ -313,6 +313,7 @@ class Turnout:
         if isinstance(plan, plans.Send):
             passage.decision = plan.decision
             passage.is_for_gateway = plan.is_for_gateway
+            passage.calls = plan.calls
             company_proxy = passage.routing.settings.proxy.upstream_proxy
             apply(flow, plan, company_proxy=company_proxy)
         elif isinstance(plan, plans.Answer):
@@ -338,12 +339,17 @@ class Turnout:
         logger.info("turnout: %s", flow.comment)
         self.metrics.decided(decision)
 
-    def _stream(self, response: http.Response, passage: Passage | None) -> None:
-        if passage is None or not self._keeps_bodies:
-            response.stream = True
+    def _stream(
+        self, flow: http.HTTPFlow, response: http.Response, passage: Passage | None
+    ) -> None:
+        response.stream = True
+        if passage is None:
             return
-        limit = passage.routing.settings.proxy.keep_flow_bytes // _STREAM_SHARE
-        response.stream = passage.tee = Tee(limit)
+        turned = turned_back(flow, passage.endpoint, passage.calls)
+        if self._keeps_bodies or turned is not None:
+            limit = passage.routing.settings.proxy.keep_flow_bytes // _STREAM_SHARE
+            passage.tee = Tee(limit if self._keeps_bodies else 0, turned)
+            response.stream = passage.tee
 
     def _finish(self, flow: http.HTTPFlow) -> None:
         passage = self._passages.pop(flow, None)

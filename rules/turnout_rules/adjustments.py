@@ -80,11 +80,14 @@ _FOREIGN_KEYS = frozenset(
 """Keys of other providers' dialects, which OpenAI answers with 400."""
 
 
-def adjust(request: Request, target: Target) -> tuple[Changes, tuple[str, ...]]:
-    """The changes to the body for `target` besides `model`, and their names for the decision."""
+def adjust(request: Request, target: Target, before: Changes) -> tuple[Changes, tuple[str, ...]]:
+    """The changes to the body for `target` besides `model`, and their names for the decision.
+
+    `before`: fields that have been changed already; what is returned holds them, too.
+    """
     wanted = {**provider_of(target.upstream).adjust, **_by_model(request, target)}
     wanted.update(target.model.adjust)
-    changes: Changes = {}
+    changes = dict(before)
     names: list[str] = []
     for name, step in _STEPS:
         if name in wanted and wanted[name] not in ("keep", False, None):

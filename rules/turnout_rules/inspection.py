@@ -13,6 +13,16 @@ import re2
 
 from turnout_rules.foreign_types import unusual_type
 from turnout_rules.humantext import CONVERSATION_FIELD
+from turnout_rules.tool_kinds import (
+    ADDITIONAL,
+    CUSTOM,
+    ITEM_NEEDS,
+    NAMESPACES,
+    Environment,
+    bond_of_tool_change,
+    bond_of_tools,
+    runs_at_provider,
+)
 
 if TYPE_CHECKING:
     from turnout_rules.request import Request
@@ -37,7 +47,8 @@ _MEDIA = {
     "input_video": "image",
 }
 _HARMLESS_PARTS = frozenset({*_PLAIN_TYPES, *_MEDIA, "thinking"})
-_ITEMS = frozenset({"message", "function_call", "function_call_output", "reasoning"})
+_ITEMS = frozenset({"message", "function_call", "function_call_output", "reasoning", *ITEM_NEEDS})
+_TOOL_CHANGES = frozenset({"tool_addition", "tool_removal"})
 
 _BINDING_KEYS = (
     "encrypted_content",
@@ -46,8 +57,12 @@ _BINDING_KEYS = (
     "reasoning_details",
     "file_id",
 )
-_look_at_messages = unusual_type((*_PLAIN_TYPES, *_SCHEMA_TYPES), (*_BINDING_KEYS, "audio"))
+_look_at_messages = unusual_type(
+    (*_PLAIN_TYPES, *_SCHEMA_TYPES), (*_BINDING_KEYS, "audio", "namespace")
+)
 _look_at_tools = unusual_type((*_SCHEMA_TYPES, "function", "ephemeral"))
+# A value, not a property of that name in the schema of a tool.
+_file_id = re2.compile(rb'"file_id"\s*:\s*"')
 _base64 = re2.compile(rb"[A-Za-z0-9+/=_-]{256,}")
 
 _NOTHING = msgspec.Raw()
@@ -57,6 +72,7 @@ class _Part(msgspec.Struct):
     type: str | None = None
     content: msgspec.Raw = _NOTHING
     signature: msgspec.Raw = _NOTHING
+    tool: msgspec.Raw = _NOTHING
 
 
 class _Item(msgspec.Struct):
@@ -68,6 +84,11 @@ class _Item(msgspec.Struct):
     audio: msgspec.Raw = _NOTHING
     encrypted_content: msgspec.Raw = _NOTHING
     reasoning_details: msgspec.Raw = _NOTHING
+    namespace: msgspec.Raw = _NOTHING
+    tools: msgspec.Raw = _NOTHING
+    tool_calls: msgspec.Raw = _NOTHING
+    execution: str | None = None
+    environment: Environment | None = None
 
 
 class _Typed(msgspec.Struct):
@@ -75,16 +96,17 @@ class _Typed(msgspec.Struct):
 
 
 class Findings(msgspec.Struct, frozen=True):
-    """What the messages hold besides text."""
+    """What the messages, or the tools, hold besides text and plain functions."""
 
-    media: frozenset[str] = frozenset()
+    needs: frozenset[str] = frozenset()
+    """Capabilities, media among them."""
     bond: str = ""
 
 
 _NO_FINDINGS = Findings()
 _items = msgspec.json.Decoder(list[_Item])
 _parts = msgspec.json.Decoder(list[_Part])
-_tools = msgspec.json.Decoder(list[_Typed])
+_calls = msgspec.json.Decoder(list[_Typed])
 _any = msgspec.json.Decoder()
 
 
@@ -100,23 +122,36 @@ def find_in_messages(request: Request) -> Findings:
         return Findings(bond="messages of an unknown shape")
 
 
+def find_in_tools(request: Request) -> Findings:
+    """What the tools offered need besides plain functions, and whether one runs at the origin."""
+    raw = request.fields.get("tools")
+    if raw is None or not _holds(raw) or _look_at_tools.search(bytes(raw)) is None:
+        return _NO_FINDINGS
+    needs: set[str] = set()
+    try:
+        bond = bond_of_tools(request.endpoint, raw, needs)
+    except (msgspec.DecodeError, RecursionError):
+        return Findings(bond="tools of an unknown shape")
+    return Findings(frozenset(needs), bond)
+
+
 def _take_apart(endpoint: str, raw: msgspec.Raw) -> Findings:
-    media: set[str] = set()
+    needs: set[str] = set()
     data = bytes(raw)
     if b'"thought_signature"' in data:
         return Findings(bond="signed reasoning")
     for item in _items.decode(data):
-        if bond := _bond_of_item(item):
-            return Findings(frozenset(media), bond)
+        if bond := _bond_of_item(endpoint, item, needs):
+            return Findings(frozenset(needs), bond)
         for value in (item.content, item.output):
-            if bond := _look_into_parts(value, media):
-                return Findings(frozenset(media), bond)
-    if media and b'"file_id"' in data:
-        return Findings(frozenset(media), "a file stored at the origin")
-    return Findings(frozenset(media), "")
+            if bond := _look_into_parts(value, needs):
+                return Findings(frozenset(needs), bond)
+    if needs and _file_id.search(data) is not None:
+        return Findings(frozenset(needs), "a file stored at the origin")
+    return Findings(frozenset(needs), "")
 
 
-def _bond_of_item(item: _Item) -> str:
+def _bond_of_item(endpoint: str, item: _Item, needs: set[str]) -> str:
     if _holds(item.encrypted_content):
         return "encrypted reasoning"
     if _holds(item.reasoning_details):
@@ -125,14 +160,25 @@ def _bond_of_item(item: _Item) -> str:
         return "audio stored at the origin"
     if item.type == "item_reference":
         return "a reference to a stored item"
-    if item.type == "reasoning" and _holds(item.id):
+    if item.type == "reasoning" and _holds(item.id) and not _holds(item.content):
         return "a reference to stored reasoning"
-    if item.type is not None and item.type not in _ITEMS:
+    if _is_list(item.tool_calls) and any(
+        c.type == "custom" for c in _calls.decode(item.tool_calls)
+    ):
+        needs.add(CUSTOM)
+    if item.type is None:
+        return ""
+    is_hosted = runs_at_provider(item.type, item.execution, item.environment)
+    if item.type not in _ITEMS or is_hosted:
         return f"an item of type {item.type[:40]}"
-    return ""
+    if need := ITEM_NEEDS.get(item.type):
+        needs.add(need)
+    if item.type == "function_call" and _holds(item.namespace):
+        needs.add(NAMESPACES)
+    return bond_of_tools(endpoint, item.tools, needs) if _holds(item.tools) else ""
 
 
-def _look_into_parts(raw: msgspec.Raw, media: set[str], depth: int = 0) -> str:
+def _look_into_parts(raw: msgspec.Raw, needs: set[str], depth: int = 0) -> str:
     if not _is_list(raw) or depth > 3:
         return ""
     for part in _parts.decode(raw):
@@ -142,10 +188,13 @@ def _look_into_parts(raw: msgspec.Raw, media: set[str], depth: int = 0) -> str:
         if kind == "redacted_thinking" or (kind == "thinking" and _holds(part.signature)):
             return "signed thinking"
         if kind in _MEDIA:
-            media.add(_MEDIA[kind])
+            needs.add(_MEDIA[kind])
+        elif kind in _TOOL_CHANGES:
+            if bond := bond_of_tool_change(part.tool, needs):
+                return bond
         elif kind not in _HARMLESS_PARTS and kind != "reasoning_text":
             return f"a part of type {kind[:40]}"
-        if kind == "tool_result" and (bond := _look_into_parts(part.content, media, depth + 1)):
+        if kind == "tool_result" and (bond := _look_into_parts(part.content, needs, depth + 1)):
             return bond
     return ""
 
@@ -169,14 +218,16 @@ _NEEDING_FIELDS = frozenset(
 
 def find_needs(request: Request) -> frozenset[str]:
     """The capabilities asked for: what `when: {has: …}` and `supports` speak of."""
-    return request.findings.media | request.field_needs
+    return request.findings.needs | request.field_needs
 
 
 def find_field_needs(request: Request) -> frozenset[str]:
-    """Those that the request's own fields ask for, whatever its messages hold."""
+    """Those that the request's own fields and declared tools ask for, whatever else was said."""
     needs = {"stream"} if request.stream else set[str]()
+    needs |= request.findings.declared
     if _NEEDING_FIELDS.isdisjoint(request.fields):
         return frozenset(needs)
+    needs |= request.tool_findings.needs
     if _holds_field(request, "tools") or _holds_field(request, "functions"):
         needs.add("tools")
     if _wants_schema(request):
@@ -271,7 +322,7 @@ def find_bond(request: Request) -> str:
             return "a prompt stored at the origin"
     if "context_management" in request.fields and _compacts(request):
         return "context management of the origin"
-    return _bond_of_tools(request) or request.findings.bond
+    return request.tool_findings.bond or request.findings.bond
 
 
 def _compacts(request: Request) -> bool:
@@ -282,22 +333,10 @@ def _compacts(request: Request) -> bool:
     return value is not None and not all(str(kind).startswith("clear_") for kind in kinds)
 
 
-def _bond_of_tools(request: Request) -> str:
-    raw = request.fields.get("tools")
-    if raw is None or _look_at_tools.search(bytes(raw)) is None:
-        return ""
-    own = ("function", None, "custom") if request.endpoint == "messages" else ("function", None)
-    try:
-        kinds = [tool.type for tool in _tools.decode(raw) if tool.type not in own]
-    except msgspec.DecodeError:
-        return "tools of an unknown shape" if _holds(raw) else ""
-    return f"hosted tools ({kinds[0][:40]})" if kinds and kinds[0] else ""
-
-
 def estimate_input_tokens(request: Request) -> int:
     """Bytes / 3.5; base64 data of images, audio and files does not count."""
     size = len(request.body)
-    if request.findings.media:
+    if not request.findings.needs.isdisjoint(_MEDIA.values()):
         size -= sum(len(run) for run in _base64.findall(request.body))
     return int(size / _BYTES_PER_TOKEN) + 1
 

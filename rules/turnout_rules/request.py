@@ -42,6 +42,7 @@ class Request:
         "_needs",
         "_output_tokens",
         "_texts",
+        "_tool_findings",
         "_turn",
         "_wrappers",
         "body",
@@ -102,6 +103,7 @@ class Request:
         self._earlier = earlier
         self._wrappers = wrappers
         self._findings: inspection.Findings | None = None
+        self._tool_findings: inspection.Findings | None = None
         self._needs: frozenset[str] | None = None
         self._field_needs: frozenset[str] | None = None
         self._bound: str | None = None
@@ -152,6 +154,13 @@ class Request:
         if self._findings is None:
             self._findings = inspection.find_in_messages(self)
         return self._findings
+
+    @property
+    def tool_findings(self) -> inspection.Findings:
+        """What the tools offered are besides plain functions."""
+        if self._tool_findings is None:
+            self._tool_findings = inspection.find_in_tools(self)
+        return self._tool_findings
 
     @property
     def needs(self) -> frozenset[str]:

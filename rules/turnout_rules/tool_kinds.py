@@ -1,0 +1,140 @@
+"""Which tools run at the client and which at the provider: what a request asks of a target, or why
+it must stay with its origin.
+
+A tool that the client runs needs a *capability* of the target, however its calls are spelled. A
+tool that the provider runs, and every type not named here, binds the request to its origin.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+CUSTOM = "custom_tools"
+"""Tools whose input is free text instead of JSON (`custom`)."""
+NAMESPACES = "tool_namespaces"
+"""Tools in named groups (`namespace`), and calls that name the group."""
+ADDITIONAL = "additional_tools"
+"""Tools declared in the middle of the conversation."""
+CLIENT = "client_tools"
+"""Tools of a type of their own that the client runs: shells, editors, computers."""
+TOOL_CAPABILITIES = (CUSTOM, NAMESPACES, ADDITIONAL, CLIENT)
+
+_PLAIN = ""
+# OpenAI: `ToolParam` of openai-python 3.63. There, web_search*, file_search, code_interpreter,
+# image_generation, mcp and programmatic_tool_calling run at OpenAI.
+_RESPONSES_TOOLS = {
+    "function": _PLAIN,
+    "custom": CUSTOM,
+    "namespace": NAMESPACES,
+    "local_shell": CLIENT,
+    "shell": CLIENT,
+    "apply_patch": CLIENT,
+    "computer": CLIENT,
+    "computer_use": CLIENT,
+    "computer_use_preview": CLIENT,
+    "tool_search": CLIENT,
+}
+_CHAT_TOOLS = {"function": _PLAIN, "custom": CUSTOM}
+# Anthropic: `ToolUnionParam` of anthropic-sdk-python 2.17 without the date at the end. There,
+# web_search, web_fetch, code_execution, tool_search_tool_*, advisor and mcp_toolset run at
+# Anthropic; `custom` is the long name of a plain tool.
+_MESSAGES_TOOLS = {
+    "custom": _PLAIN,
+    "function": _PLAIN,
+    "bash": CLIENT,
+    "text_editor": CLIENT,
+    "computer": CLIENT,
+    "memory": CLIENT,
+    "computer_toolset": CLIENT,
+    "browser_toolset": CLIENT,
+}
+_TOOLS = {"responses": _RESPONSES_TOOLS, "chat": _CHAT_TOOLS, "messages": _MESSAGES_TOOLS}
+# OpenAI: `ResponseInputItemParam` of openai-python 3.63; calls to tools that the client runs, and
+# what the client answers.
+ITEM_NEEDS = {
+    "additional_tools": ADDITIONAL,
+    "custom_tool_call": CUSTOM,
+    "custom_tool_call_output": CUSTOM,
+    "local_shell_call": CLIENT,
+    "local_shell_call_output": CLIENT,
+    "shell_call": CLIENT,
+    "shell_call_output": CLIENT,
+    "apply_patch_call": CLIENT,
+    "apply_patch_call_output": CLIENT,
+    "computer_call": CLIENT,
+    "computer_call_output": CLIENT,
+    "tool_search_call": CLIENT,
+    "tool_search_output": CLIENT,
+}
+_MAX_DEPTH = 4
+
+
+class Environment(msgspec.Struct):
+    """Where a `shell` runs."""
+
+    type: str | None = None
+
+
+class _Tool(msgspec.Struct):
+    type: str | None = None
+    execution: str | None = None
+    environment: Environment | None = None
+    tools: msgspec.Raw = msgspec.Raw()
+
+
+class _ToolChange(msgspec.Struct):
+    type: str | None = None
+    definition: msgspec.Raw = msgspec.Raw()
+
+
+_tools = msgspec.json.Decoder(list[_Tool])
+_change = msgspec.json.Decoder(_ToolChange)
+
+
+def bond_of_tools(endpoint: str, raw: Any, needs: set[str], depth: int = 0) -> str:
+    """Adds what a JSON list of tools needs to `needs`; returns why it binds, or nothing.
+
+    `raw` is JSON in bytes. Raises `msgspec.DecodeError` for what is no list of tools.
+    """
+    if depth > _MAX_DEPTH:
+        return "tools of an unknown shape"
+    for tool in _tools.decode(raw):
+        if tool.type is None:
+            continue
+        need = _TOOLS.get(endpoint, _CHAT_TOOLS).get(_undated(endpoint, tool.type))
+        if need is None or runs_at_provider(tool.type, tool.execution, tool.environment):
+            return f"hosted tools ({tool.type[:40]})"
+        if need:
+            needs.add(need)
+        is_group = need == NAMESPACES and len(tool.tools) > 0
+        if is_group and (bond := bond_of_tools(endpoint, tool.tools, needs, depth + 1)):
+            return bond
+    return ""
+
+
+def bond_of_tool_change(raw: Any, needs: set[str]) -> str:
+    """The same for Anthropic's `tool_addition` and `tool_removal`; `raw` is their `tool`."""
+    change = _change.decode(raw)
+    if change.type is not None and change.type.startswith("mcp"):
+        return "hosted tools (MCP servers)"
+    needs.add(ADDITIONAL)
+    if len(change.definition) == 0:
+        return ""
+    return bond_of_tools("messages", b"[" + bytes(change.definition) + b"]", needs)
+
+
+def runs_at_provider(kind: str, execution: str | None, environment: Environment | None) -> bool:
+    """Whether a tool, or an item, of a type that has both forms is of the provider's."""
+    if kind.startswith("tool_search"):
+        return execution != "client"
+    if kind in ("shell", "shell_call"):
+        return environment is not None and (environment.type or "").startswith("container")
+    return False
+
+
+def _undated(endpoint: str, kind: str) -> str:
+    """`bash_20250124` is `bash`."""
+    name, _, date = kind.rpartition("_")
+    return name if endpoint == "messages" and len(date) == 8 and date.isdigit() else kind
