@@ -26,7 +26,7 @@ _FOLDABLE = {
     "chat": frozenset({CUSTOM}),
 }
 _WORDS = (
-    (ADDITIONAL, "additional_tools moved to tools"),
+    (ADDITIONAL, "additional_tools moved from input to tools"),
     (NAMESPACES, "namespaces folded"),
     (CUSTOM, "custom tools as functions"),
 )
@@ -101,12 +101,12 @@ def _fold_responses(
         folds_custom=CUSTOM in lacking,
     )
     changes: dict[str, bytes | None] = {}
-    if ADDITIONAL in lacking:
-        offered += later
-    if offered:
-        changes["tools"] = _encode(_distinct(_folded_tools(offered, calls, lacking)))
-    if items:
-        folded = [_folded_item(kind, raw, calls, lacking) for kind, raw in items]
+    every = [*offered, *later] if ADDITIONAL in lacking else offered
+    tools = _distinct(_folded_tools(every, calls, lacking))
+    if tools != offered:
+        changes["tools"] = _encode(tools)
+    folded = [_folded_item(kind, raw, calls, lacking) for kind, raw in items]
+    if any(new != raw for new, (_, raw) in zip(folded, items, strict=True)):
         changes["input"] = b"[" + b",".join(filter(None, folded)) + b"]"
     if (choice := _choice(request, calls, lacking)) is not None:
         changes["tool_choice"] = choice
@@ -272,8 +272,9 @@ def _fold_chat(request: Request, lacking: frozenset[str]) -> tuple[dict[str, byt
     ]
     calls = Calls(tools, folds_namespaces=False, folds_custom=True)
     changes: dict[str, bytes | None] = {}
-    if offered:
-        changes["tools"] = _encode([_chat_tool(tool, calls) for tool in offered])
+    folded_tools = [_chat_tool(tool, calls) for tool in offered]
+    if folded_tools != offered:
+        changes["tools"] = _encode(folded_tools)
     if called:
         folded = [_chat_message(kind, raw, calls) for kind, raw in messages]
         changes["messages"] = b"[" + b",".join(folded) + b"]"

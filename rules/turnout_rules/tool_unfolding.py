@@ -91,7 +91,7 @@ class ResponsesUnfolding:
     def _item_event(self, kind: str, fields: Fields) -> Fields | None:
         if (item := self._item(fields["item"])) is None:
             return None
-        if item["type"] == b'"custom_tool_call"':
+        if _text(item, "type") == "custom_tool_call":
             if kind.endswith(".added"):
                 self._begin(fields, _fields.decode(fields["item"]))
             else:
