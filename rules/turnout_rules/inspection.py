@@ -19,8 +19,9 @@ from turnout_rules.tool_kinds import (
     ITEM_NEEDS,
     NAMESPACES,
     Environment,
-    bond_of_tool_change,
-    bond_of_tools,
+    Offer,
+    look_at_tool_change,
+    look_at_tools,
     runs_at_provider,
 )
 
@@ -101,6 +102,10 @@ class Findings(msgspec.Struct, frozen=True):
     needs: frozenset[str] = frozenset()
     """Capabilities, media among them."""
     bond: str = ""
+    hosted: str = ""
+    """The type of a tool that the provider runs, if one is offered."""
+    own: int = 0
+    """How many tools are offered that the client runs."""
 
 
 _NO_FINDINGS = Findings()
@@ -127,31 +132,38 @@ def find_in_tools(request: Request) -> Findings:
     raw = request.fields.get("tools")
     if raw is None or not _holds(raw) or _look_at_tools.search(bytes(raw)) is None:
         return _NO_FINDINGS
-    needs: set[str] = set()
+    offer = Offer(set())
     try:
-        bond = bond_of_tools(request.endpoint, raw, needs)
+        look_at_tools(request.endpoint, raw, offer)
     except (msgspec.DecodeError, RecursionError):
         return Findings(bond="tools of an unknown shape")
-    return Findings(frozenset(needs), bond)
+    return _found(offer)
+
+
+def _found(offer: Offer, bond: str = "") -> Findings:
+    hosted = offer.hosted[0] if offer.hosted else ""
+    if offer.bond and not bond:
+        bond = f"hosted tools ({offer.bond})"
+    return Findings(frozenset(offer.needs), bond, hosted, offer.own)
 
 
 def _take_apart(endpoint: str, raw: msgspec.Raw) -> Findings:
-    needs: set[str] = set()
+    offer = Offer(set())
     data = bytes(raw)
     if b'"thought_signature"' in data:
         return Findings(bond="signed reasoning")
     for item in _items.decode(data):
-        if bond := _bond_of_item(endpoint, item, needs):
-            return Findings(frozenset(needs), bond)
+        if bond := _bond_of_item(endpoint, item, offer):
+            return _found(offer, bond)
         for value in (item.content, item.output):
-            if bond := _look_into_parts(value, needs):
-                return Findings(frozenset(needs), bond)
-    if needs and _file_id.search(data) is not None:
-        return Findings(frozenset(needs), "a file stored at the origin")
-    return Findings(frozenset(needs), "")
+            if bond := _look_into_parts(value, offer):
+                return _found(offer, bond)
+    if offer.needs and _file_id.search(data) is not None:
+        return _found(offer, "a file stored at the origin")
+    return _found(offer)
 
 
-def _bond_of_item(endpoint: str, item: _Item, needs: set[str]) -> str:
+def _bond_of_item(endpoint: str, item: _Item, offer: Offer) -> str:
     if _holds(item.encrypted_content):
         return "encrypted reasoning"
     if _holds(item.reasoning_details):
@@ -165,20 +177,22 @@ def _bond_of_item(endpoint: str, item: _Item, needs: set[str]) -> str:
     if _is_list(item.tool_calls) and any(
         c.type == "custom" for c in _calls.decode(item.tool_calls)
     ):
-        needs.add(CUSTOM)
+        offer.needs.add(CUSTOM)
     if item.type is None:
         return ""
     is_hosted = runs_at_provider(item.type, item.execution, item.environment)
     if item.type not in _ITEMS or is_hosted:
         return f"an item of type {item.type[:40]}"
     if need := ITEM_NEEDS.get(item.type):
-        needs.add(need)
+        offer.needs.add(need)
     if item.type == "function_call" and _holds(item.namespace):
-        needs.add(NAMESPACES)
-    return bond_of_tools(endpoint, item.tools, needs) if _holds(item.tools) else ""
+        offer.needs.add(NAMESPACES)
+    if _holds(item.tools):
+        look_at_tools(endpoint, item.tools, offer)
+    return ""
 
 
-def _look_into_parts(raw: msgspec.Raw, needs: set[str], depth: int = 0) -> str:
+def _look_into_parts(raw: msgspec.Raw, offer: Offer, depth: int = 0) -> str:
     if not _is_list(raw) or depth > 3:
         return ""
     for part in _parts.decode(raw):
@@ -188,13 +202,12 @@ def _look_into_parts(raw: msgspec.Raw, needs: set[str], depth: int = 0) -> str:
         if kind == "redacted_thinking" or (kind == "thinking" and _holds(part.signature)):
             return "signed thinking"
         if kind in _MEDIA:
-            needs.add(_MEDIA[kind])
+            offer.needs.add(_MEDIA[kind])
         elif kind in _TOOL_CHANGES:
-            if bond := bond_of_tool_change(part.tool, needs):
-                return bond
+            look_at_tool_change(part.tool, offer)
         elif kind not in _HARMLESS_PARTS and kind != "reasoning_text":
             return f"a part of type {kind[:40]}"
-        if kind == "tool_result" and (bond := _look_into_parts(part.content, needs, depth + 1)):
+        if kind == "tool_result" and (bond := _look_into_parts(part.content, offer, depth + 1)):
             return bond
     return ""
 
@@ -307,7 +320,7 @@ _SIGNED = frozenset(("signature", "signature-input", "x-amz-content-sha256", "x-
 
 
 def find_bond(request: Request) -> str:
-    """Why only the origin can serve this; empty if it may move."""
+    """Why only the origin can serve this, offered hosted tools apart; empty: it may move."""
     if not _BINDING_FIELDS.keys().isdisjoint(request.fields):
         for name, reason in _BINDING_FIELDS.items():
             if _holds_field(request, name):
@@ -323,6 +336,19 @@ def find_bond(request: Request) -> str:
     if "context_management" in request.fields and _compacts(request):
         return "context management of the origin"
     return request.tool_findings.bond or request.findings.bond
+
+
+def find_offer(request: Request) -> str:
+    """The type of a tool that the provider would run, if one is offered; empty: none is."""
+    return request.tool_findings.hosted or request.findings.hosted
+
+
+def may_go_without(request: Request) -> bool:
+    """Whether hosted tools only stand beside the client's own, and none of them must be called."""
+    if not request.tool_findings.own + request.findings.own:
+        return False
+    choice = _small(request, "tool_choice")
+    return not isinstance(choice, dict) or choice.get("type") in ("auto", "none")
 
 
 def _compacts(request: Request) -> bool:

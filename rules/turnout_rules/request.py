@@ -39,6 +39,7 @@ class Request:
         "_field_needs",
         "_findings",
         "_input_tokens",
+        "_is_bound_by_offer",
         "_needs",
         "_output_tokens",
         "_texts",
@@ -107,6 +108,7 @@ class Request:
         self._needs: frozenset[str] | None = None
         self._field_needs: frozenset[str] | None = None
         self._bound: str | None = None
+        self._is_bound_by_offer = False
         self._input_tokens: int | None = None
         self._output_tokens: int | None = None
         self._conversation: str | None = None
@@ -186,7 +188,16 @@ class Request:
         """Why only the origin can serve this request; empty: it can be moved."""
         if self._bound is None:
             self._bound = inspection.find_bond(self)
+            hosted = inspection.find_offer(self)
+            if hosted and not self._bound:
+                self._bound = f"hosted tools ({hosted})"
+                self._is_bound_by_offer = inspection.may_go_without(self)
         return self._bound
+
+    @property
+    def is_bound_by_offer(self) -> bool:
+        """Whether it is bound by hosted tools alone, which it could do without."""
+        return bool(self.bound) and self._is_bound_by_offer
 
     @property
     def input_tokens(self) -> int:

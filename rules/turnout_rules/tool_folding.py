@@ -44,6 +44,7 @@ _encode = msgspec.json.encode
 
 class _Kind(msgspec.Struct):
     type: str | None = None
+    name: str | None = None
     namespace: str | None = None
     tool_calls: msgspec.Raw = msgspec.Raw()
 
@@ -139,14 +140,14 @@ def _declared(tools: Iterable[_Fields], namespace: str = "") -> Iterable[Tool]:
 
 def _called(items: Iterable[tuple[_Kind, bytes]]) -> Iterable[Tool]:
     """Tools of the conversation, which may be offered no longer."""
-    for kind, raw in items:
+    for kind, _ in items:
         if kind.type == "custom_tool_call" or (kind.type == "function_call" and kind.namespace):
-            yield _tool_called(kind, _any.decode(raw))
+            yield _tool_called(kind)
 
 
-def _tool_called(kind: _Kind, call: _Fields) -> Tool:
+def _tool_called(kind: _Kind) -> Tool:
     is_custom = kind.type == "custom_tool_call"
-    return Tool("custom" if is_custom else "function", kind.namespace or "", call["name"])
+    return Tool("custom" if is_custom else "function", kind.namespace or "", kind.name or "")
 
 
 def _folded_tools(
@@ -200,7 +201,7 @@ def _folded_item(kind: _Kind, raw: bytes, calls: Calls, lacking: frozenset[str])
 
 
 def _folded_call(kind: _Kind, call: _Fields, calls: Calls, lacking: frozenset[str]) -> _Fields:
-    namespace, name = calls.address(_tool_called(kind, call))
+    namespace, name = calls.address(_tool_called(kind))
     if kind.type == "custom_tool_call" and CUSTOM in lacking:
         # The id is left out: providers take only ids with the prefix of the item's own type.
         folded = {"type": "function_call", "call_id": call["call_id"], "name": name}

@@ -69,6 +69,7 @@ ITEM_NEEDS = {
     "tool_search_output": CLIENT,
 }
 _MAX_DEPTH = 4
+_MAX_SHOWN = 40
 
 
 class Environment(msgspec.Struct):
@@ -89,40 +90,68 @@ class _ToolChange(msgspec.Struct):
     definition: msgspec.Raw = msgspec.Raw()
 
 
+class Offer(msgspec.Struct):
+    """What a request offers in tools; filled in by `look_at_tools`."""
+
+    needs: set[str]
+    """Capabilities."""
+    own: int = 0
+    """How many tools the client runs."""
+    hosted: list[str] = []
+    """Types of tools that the provider runs."""
+    bond: str = ""
+    """Of these one that nobody can leave out."""
+
+
 _tools = msgspec.json.Decoder(list[_Tool])
+_raws = msgspec.json.Decoder(list[msgspec.Raw])
+_tool = msgspec.json.Decoder(_Tool)
 _change = msgspec.json.Decoder(_ToolChange)
 
 
-def bond_of_tools(endpoint: str, raw: Any, needs: set[str], depth: int = 0) -> str:
-    """Adds what a JSON list of tools needs to `needs`; returns why it binds, or nothing.
+def look_at_tools(endpoint: str, raw: Any, offer: Offer, depth: int = 0) -> None:
+    """Adds a JSON list of tools to `offer`.
 
-    `raw` is JSON in bytes. Raises `msgspec.DecodeError` for what is no list of tools.
+    `raw` is JSON in bytes. Raises `msgspec.DecodeError` for what is no list of tools,
+    `RecursionError` for namespaces that lie too deep in namespaces.
     """
     if depth > _MAX_DEPTH:
-        return "tools of an unknown shape"
+        raise RecursionError("namespaces lie too deep")
     for tool in _tools.decode(raw):
-        if tool.type is None:
+        if (need := _need(endpoint, tool)) is None:
+            offer.hosted.append((tool.type or "")[:_MAX_SHOWN])
+            if depth:
+                offer.bond = offer.hosted[-1]
             continue
-        need = _TOOLS.get(endpoint, _CHAT_TOOLS).get(_undated(endpoint, tool.type))
-        if need is None or runs_at_provider(tool.type, tool.execution, tool.environment):
-            return f"hosted tools ({tool.type[:40]})"
         if need:
-            needs.add(need)
-        is_group = need == NAMESPACES and len(tool.tools) > 0
-        if is_group and (bond := bond_of_tools(endpoint, tool.tools, needs, depth + 1)):
-            return bond
-    return ""
+            offer.needs.add(need)
+        if need == NAMESPACES and len(tool.tools) > 0:
+            look_at_tools(endpoint, tool.tools, offer, depth + 1)
+        else:
+            offer.own += 1
 
 
-def bond_of_tool_change(raw: Any, needs: set[str]) -> str:
+def look_at_tool_change(raw: Any, offer: Offer) -> None:
     """The same for Anthropic's `tool_addition` and `tool_removal`; `raw` is their `tool`."""
     change = _change.decode(raw)
     if change.type is not None and change.type.startswith("mcp"):
-        return "hosted tools (MCP servers)"
-    needs.add(ADDITIONAL)
-    if len(change.definition) == 0:
-        return ""
-    return bond_of_tools("messages", b"[" + bytes(change.definition) + b"]", needs)
+        offer.bond = change.type[:_MAX_SHOWN]
+    offer.needs.add(ADDITIONAL)
+    if len(change.definition) > 0:
+        look_at_tools("messages", b"[" + bytes(change.definition) + b"]", offer, depth=1)
+
+
+def without_hosted(endpoint: str, raw: Any) -> tuple[bytes, list[str]]:
+    """A JSON list of tools with only those that the client runs, and the types of the others."""
+    kept: list[bytes] = []
+    dropped: list[str] = []
+    for one in _raws.decode(raw):
+        tool = _tool.decode(one)
+        if _need(endpoint, tool) is None:
+            dropped.append((tool.type or "")[:_MAX_SHOWN])
+        else:
+            kept.append(bytes(one))
+    return b"[" + b",".join(kept) + b"]", dropped
 
 
 def runs_at_provider(kind: str, execution: str | None, environment: Environment | None) -> bool:
@@ -132,6 +161,15 @@ def runs_at_provider(kind: str, execution: str | None, environment: Environment 
     if kind in ("shell", "shell_call"):
         return environment is not None and (environment.type or "").startswith("container")
     return False
+
+
+def _need(endpoint: str, tool: _Tool) -> str | None:
+    """The capability that a tool needs, empty for a plain one; None: the provider runs it."""
+    if tool.type is None:
+        return _PLAIN
+    if runs_at_provider(tool.type, tool.execution, tool.environment):
+        return None
+    return _TOOLS.get(endpoint, _CHAT_TOOLS).get(_undated(endpoint, tool.type))
 
 
 def _undated(endpoint: str, kind: str) -> str:

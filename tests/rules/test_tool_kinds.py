@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -9,8 +10,11 @@ import pytest
 from matching_kit import route, table
 from rules.bodies.making import chat, managed, read, target
 from turnout_rules.capabilities import obstacle
-from turnout_rules.model import When
+from turnout_rules.model import Match, Model, Route, Upstream, When
 from turnout_rules.providers import abilities
+from turnout_rules.rewriting import rewrite
+from turnout_rules.table import build_table
+from turnout_rules.tool_kinds import TOOL_CAPABILITIES
 
 OPENAI = "https://api.openai.com/v1"
 CLIENT = "lacks client tools"
@@ -156,8 +160,9 @@ def test_tools_added_in_an_anthropic_conversation_bind_as_those_at_its_head() ->
     assert obstacle(known, managed("vllm")) == "lacks additional_tools"
     assert obstacle(known, target("https://api.anthropic.com/v1")) == ""
     inline = changing(type="tool_definition", definition={"type": "web_search_20250305"})
-    assert "hosted" in read(inline, endpoint="messages").bound
-    assert "MCP" in read(changing(type="mcp_toolset_reference"), endpoint="messages").bound
+    for body in (inline, changing(type="mcp_toolset_reference")):
+        assert "hosted" in read(body, endpoint="messages").bound
+        assert not read(body, endpoint="messages").is_bound_by_offer
 
 
 def test_a_property_called_file_id_binds_nobody() -> None:
@@ -258,3 +263,66 @@ def test_on_tools_sees_declared_and_grouped_tools() -> None:
     assert (
         read(chat(tools=[{"type": "custom", "custom": {"name": "own"}}])).text_on("tools") == "own"
     )
+
+
+SEARCH = {"type": "web_search", "external_web_access": True}
+PLAIN = {"type": "function", "name": "f", "parameters": {}}
+LESS = target(supports=frozenset({"tools"}), model_adjust={"hosted_tools": "drop"})
+FULL = target(
+    supports=frozenset({"tools", *TOOL_CAPABILITIES}), model_adjust={"hosted_tools": "drop"}
+)
+
+
+def test_a_model_may_be_told_to_go_without_hosted_tools() -> None:
+    body = {**declaring(GROUP, SEARCH), "tools": [PLAIN, SEARCH, {"type": "brand_new"}]}
+    request = read(body, endpoint="responses")
+    assert request.bound == "hosted tools (web_search)"
+    assert request.is_bound_by_offer
+    rewritten = rewrite(request, LESS, None)
+    after = json.loads(rewritten.body)
+    assert [tool["name"] for tool in after["tools"]] == ["f", "functions__exec"]
+    assert rewritten.adjustments[-2:] == (
+        "web_search left out of tools",
+        "brand_new left out of tools",
+    )
+    kept = json.loads(rewrite(request, FULL, None).body)
+    assert kept["tools"] == [PLAIN]
+    assert kept["input"][1]["tools"] == [GROUP]
+    assert json.loads(rewrite(request, target(), None).body)["tools"][1] == SEARCH
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        tools(SEARCH),
+        {**tools(PLAIN, GROUP, SEARCH), "tool_choice": {"type": "web_search"}},
+        {**tools(GROUP, SEARCH), "previous_response_id": "resp_1"},
+        tools(PLAIN, {**GROUP, "tools": [CUSTOM, SEARCH]}),
+        {**items({"type": "web_search_call", "id": "ws_1"}), "tools": [GROUP, SEARCH]},
+    ],
+)
+def test_only_what_is_merely_offered_is_left_out(body: dict[str, Any]) -> None:
+    request = read(body, endpoint="responses")
+    assert request.bound
+    assert not request.is_bound_by_offer
+
+
+def test_the_first_target_that_may_go_without_hosted_tools_is_taken() -> None:
+    less = Model(name="less", supports=frozenset({"tools"}), adjust={"hosted_tools": "drop"})
+    upstreams = {
+        "text": Upstream(
+            name="text", base_url="https://x", models={"less": less, "plain": Model(name="plain")}
+        )
+    }
+    only = Route(
+        name="only",
+        match=Match(any=("x",)),
+        targets=(("text/plain", 1),),
+        fallback=("text/less",),
+    )
+    found = build_table([only], upstreams)
+    request = read(tools(PLAIN, SEARCH), endpoint="responses")
+    assert found.decide(request).target == "text/less"
+    assert "bound to its origin: hosted tools (web_search)" in found.decide(request).reason
+    hard = read(tools(SEARCH), endpoint="responses")
+    assert found.decide(hard).skipped == ("only: bound to its origin: hosted tools (web_search)",)
