@@ -29,6 +29,7 @@ _OBSTACLES = {
     "custom_tools": "lacks custom tools",
     "tool_namespaces": "lacks tool namespaces",
     "additional_tools": "lacks additional_tools",
+    "tool_search": "lacks tool search",
     "client_tools": "lacks client tools (a shell, editor or computer of a type of its own)",
 }
 _SOFT = frozenset({"stream", "reasoning"})

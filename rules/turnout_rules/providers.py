@@ -16,7 +16,7 @@ import msgspec
 
 from turnout_rules.endpoints import ENDPOINTS
 from turnout_rules.model import Target, Upstream
-from turnout_rules.tool_kinds import ADDITIONAL, CUSTOM, NAMESPACES
+from turnout_rules.tool_kinds import ADDITIONAL, CUSTOM, NAMESPACES, SEARCH
 
 
 class Provider(msgspec.Struct, frozen=True, kw_only=True):
@@ -116,7 +116,7 @@ _AZURE = msgspec.structs.replace(_OPENAI, name="azure")
 _UNKNOWN = Provider(name="unknown")
 # The first GPT that knows each kind: custom tools came with GPT-5, namespaces with tool search in
 # 5.4 (OpenAI's guides), `additional_tools` with Codex' models of 5.6 (Codex' models.json).
-_GPT_TOOLS = ((5, 0, CUSTOM), (5, 4, NAMESPACES), (5, 6, ADDITIONAL))
+_GPT_TOOLS = ((5, 0, CUSTOM), (5, 4, NAMESPACES), (5, 4, SEARCH), (5, 6, ADDITIONAL))
 _GPT = re.compile(r"(?:^|/)gpt-(\d{1,2})(?:\.(\d{1,2}))?(?!\w)(?!.*chat)", re.IGNORECASE)
 _REASONING_MODEL = re.compile(r"(?:^|/)(?:o[1-9]\b|gpt-5|codex)(?!.*chat)", re.IGNORECASE)
 

@@ -14,29 +14,33 @@ import msgspec
 
 from turnout_rules.model import Target
 from turnout_rules.providers import abilities
-from turnout_rules.tool_inputs import ARGUMENT, as_arguments
-from turnout_rules.tool_kinds import ADDITIONAL, CUSTOM, NAMESPACES
+from turnout_rules.tool_folding_chat import fold_chat
+from turnout_rules.tool_inputs import as_arguments, as_function
+from turnout_rules.tool_kinds import ADDITIONAL, CUSTOM, NAMESPACES, SEARCH
 from turnout_rules.tool_names import Calls, Tool
 
 if TYPE_CHECKING:
     from turnout_rules.request import Request
 
 _FOLDABLE = {
-    "responses": frozenset({CUSTOM, NAMESPACES, ADDITIONAL}),
+    "responses": frozenset({CUSTOM, NAMESPACES, ADDITIONAL, SEARCH}),
     "chat": frozenset({CUSTOM}),
 }
 _WORDS = (
     (ADDITIONAL, "additional_tools moved from input to tools"),
     (NAMESPACES, "namespaces folded"),
     (CUSTOM, "custom tools as functions"),
+    (SEARCH, "tool search as a function"),
 )
+_DECLARING = {"additional_tools": ADDITIONAL, "tool_search_output": SEARCH}
+"""Items that hold tools, and the capability that a target needs for them."""
+_SEARCHER = Tool("search", "", "tool_search")
 _KINDS = ("function", "custom")
 # What every API's plain function has; `defer_loading`, `async` and their like need more.
 _FUNCTION_KEYS = ("name", "description", "parameters", "strict")
 _TEXT_PARTS = frozenset({"input_text", "output_text", "text"})
 
 _Fields = dict[str, Any]
-_list = msgspec.json.Decoder(list[dict[str, Any]])
 _raws = msgspec.json.Decoder(list[msgspec.Raw])
 _any = msgspec.json.Decoder()
 _encode = msgspec.json.encode
@@ -46,7 +50,6 @@ class _Kind(msgspec.Struct):
     type: str | None = None
     name: str | None = None
     namespace: str | None = None
-    tool_calls: msgspec.Raw = msgspec.Raw()
 
 
 _kind = msgspec.json.Decoder(_Kind)
@@ -78,16 +81,15 @@ def fold(request: Request, target: Target) -> Folded | None:
     lacking = wanted - (abilities(target) or frozenset())
     if not lacking:
         return None
-    fold_it = _fold_chat if request.endpoint == "chat" else _fold_responses
     try:
-        changes, calls = fold_it(request, lacking)
+        if request.endpoint == "chat":
+            changes, calls = fold_chat(request)
+        else:
+            changes, calls = _fold_responses(request, lacking)
     except (msgspec.DecodeError, KeyError, TypeError, AttributeError, RecursionError):
         return None
     words = tuple(words for name, words in _WORDS if name in lacking)
     return Folded(changes, words, calls)
-
-
-# -- Responses ------------------------------------------------------------------------------------
 
 
 def _fold_responses(
@@ -95,14 +97,19 @@ def _fold_responses(
 ) -> tuple[dict[str, bytes | None], Calls]:
     offered = _offered(request)
     items = _items(request)
-    later = [tool for kind, raw in items if kind.type == ADDITIONAL for tool in _tools_of(raw)]
+    later = [
+        (_DECLARING[kind.type] in lacking, tool)
+        for kind, raw in items
+        if kind.type in _DECLARING
+        for tool in _tools_of(raw)
+    ]
     calls = Calls(
-        [*_declared([*offered, *later]), *_called(items)],
+        [*_declared([*offered, *(tool for _, tool in later)]), *_called(items, lacking)],
         folds_namespaces=NAMESPACES in lacking,
         folds_custom=CUSTOM in lacking,
     )
     changes: dict[str, bytes | None] = {}
-    every = [*offered, *later] if ADDITIONAL in lacking else offered
+    every = [*offered, *(tool for is_moved, tool in later if is_moved)]
     tools = _distinct(_folded_tools(every, calls, lacking))
     if tools != offered:
         changes["tools"] = _encode(tools)
@@ -138,8 +145,10 @@ def _declared(tools: Iterable[_Fields], namespace: str = "") -> Iterable[Tool]:
             yield Tool(tool["type"], namespace, tool["name"])
 
 
-def _called(items: Iterable[tuple[_Kind, bytes]]) -> Iterable[Tool]:
+def _called(items: Iterable[tuple[_Kind, bytes]], lacking: frozenset[str]) -> Iterable[Tool]:
     """Tools of the conversation, which may be offered no longer."""
+    if SEARCH in lacking:
+        yield _SEARCHER
     for kind, _ in items:
         if kind.type == "custom_tool_call" or (kind.type == "function_call" and kind.namespace):
             yield _tool_called(kind)
@@ -168,7 +177,10 @@ def _folded_tools(
             yield {**tool, "tools": members}
         elif kind == "custom" and CUSTOM in lacking:
             name = calls.address(Tool("custom", namespace, tool["name"]))[1]
-            yield {"type": "function", **_as_function(tool, name), "strict": False}
+            yield {"type": "function", **as_function(tool, name), "strict": False}
+        elif kind == "tool_search" and SEARCH in lacking:
+            name = calls.address(_SEARCHER)[1]
+            yield {"type": "function", **_searcher(tool), "name": name, "strict": False}
         elif kind in _KINDS and namespace and NAMESPACES in lacking:
             name = calls.address(Tool(kind, namespace, tool["name"]))[1]
             keys = _FUNCTION_KEYS if kind == "function" else ("name", "description", "format")
@@ -188,13 +200,17 @@ def _distinct(tools: Iterable[_Fields]) -> list[_Fields]:
 
 def _folded_item(kind: _Kind, raw: bytes, calls: Calls, lacking: frozenset[str]) -> bytes:
     """The item for the target; empty: it is left out."""
-    if kind.type == ADDITIONAL:
-        if ADDITIONAL in lacking:
-            return b""
+    if kind.type == ADDITIONAL and ADDITIONAL in lacking:
+        return b""
+    if kind.type == "tool_search_output" and SEARCH in lacking:
+        return _encode(_search_output(_any.decode(raw), calls, lacking))
+    if kind.type in _DECLARING:
         item = _any.decode(raw)
         return _encode({**item, "tools": list(_folded_tools(item["tools"], calls, lacking))})
-    if kind.type == "custom_tool_call_output" and CUSTOM in lacking:
-        return _encode(_as_function_output(_any.decode(raw)))
+    if kind.type == "tool_search_call" and SEARCH in lacking:
+        return _encode(_search_call(_any.decode(raw), calls))
+    if kind.type in ("custom_tool_call_output", "function_call_output") and CUSTOM in lacking:
+        return _as_function_output(kind, raw)
     if kind.type == "custom_tool_call" or (kind.type == "function_call" and kind.namespace):
         return _encode(_folded_call(kind, _any.decode(raw), calls, lacking))
     return raw
@@ -212,11 +228,36 @@ def _folded_call(kind: _Kind, call: _Fields, calls: Calls, lacking: frozenset[st
     return {**folded, "namespace": namespace} if namespace else folded
 
 
-def _as_function_output(item: _Fields) -> _Fields:
+def _as_function_output(kind: _Kind, raw: bytes) -> bytes:
+    """A result as small servers take it: of a function, and one text where it is only text."""
+    item = _any.decode(raw)
     output = item["output"]
     if isinstance(output, list) and all(part.get("type") in _TEXT_PARTS for part in output):
         output = _joined(part["text"] for part in output)
-    return {"type": "function_call_output", "call_id": item["call_id"], "output": output}
+    elif kind.type == "function_call_output":
+        return raw
+    return _encode({"type": "function_call_output", "call_id": item["call_id"], "output": output})
+
+
+def _searcher(tool: _Fields) -> _Fields:
+    return {
+        "description": tool.get("description") or "Searches for further tools.",
+        "parameters": tool.get("parameters") or {"type": "object", "properties": {}},
+    }
+
+
+def _search_call(call: _Fields, calls: Calls) -> _Fields:
+    name = calls.address(_SEARCHER)[1]
+    arguments = _encode(call["arguments"]).decode()
+    folded = {"type": "function_call", "call_id": call["call_id"], "name": name}
+    return {**folded, "arguments": arguments}
+
+
+def _search_output(item: _Fields, calls: Calls, lacking: frozenset[str]) -> _Fields:
+    """What the search found, by name: the tools themselves move to `tools`."""
+    names = [tool["name"] for tool in _folded_tools(item["tools"], calls, lacking)]
+    found = f"These tools can be called now: {', '.join(names)}" if names else "No tools found."
+    return {"type": "function_call_output", "call_id": item["call_id"], "output": found}
 
 
 def _joined(texts: Iterable[str]) -> str:
@@ -243,6 +284,8 @@ def _choice(request: Request, calls: Calls, lacking: frozenset[str]) -> bytes | 
 def _chosen(choice: _Fields, calls: Calls, lacking: frozenset[str]) -> list[_Fields]:
     """One entry of `tool_choice` in the target's names."""
     kind, name = choice.get("type"), choice.get("name")
+    if kind == "tool_search" and SEARCH in lacking:
+        return [{"type": "function", "name": calls.address(_SEARCHER)[1]}]
     if kind == "namespace" and NAMESPACES in lacking:
         tools = calls.in_namespace(name or "")
     elif kind in _KINDS and isinstance(name, str):
@@ -256,102 +299,3 @@ def _chosen(choice: _Fields, calls: Calls, lacking: frozenset[str]) -> list[_Fie
         entry = {"type": "function" if is_function else "custom", "name": known_as}
         folded.append({**entry, "namespace": namespace} if namespace else entry)
     return folded or [choice]
-
-
-# -- Chat Completions -----------------------------------------------------------------------------
-
-
-def _fold_chat(request: Request, lacking: frozenset[str]) -> tuple[dict[str, bytes | None], Calls]:
-    del lacking  # chat has custom tools only
-    offered = _offered(request)
-    messages = [(_kind.decode(m), bytes(m)) for m in _raws.decode(request.fields["messages"])]
-    called = [call for kind, _ in messages if _holds_custom(kind) for call in _chat_calls(kind)]
-    tools = [
-        Tool(entry["type"], "", entry[entry["type"]]["name"])
-        for entry in (*offered, *called)
-        if entry.get("type") in _KINDS
-    ]
-    calls = Calls(tools, folds_namespaces=False, folds_custom=True)
-    changes: dict[str, bytes | None] = {}
-    folded_tools = [_chat_tool(tool, calls) for tool in offered]
-    if folded_tools != offered:
-        changes["tools"] = _encode(folded_tools)
-    if called:
-        folded = [_chat_message(kind, raw, calls) for kind, raw in messages]
-        changes["messages"] = b"[" + b",".join(folded) + b"]"
-    raw = request.fields.get("tool_choice")
-    choice = _any.decode(raw) if raw is not None else None
-    if isinstance(choice, dict):
-        changes["tool_choice"] = _encode(_chat_choice(choice, calls))
-    return changes, calls
-
-
-def _holds_custom(kind: _Kind) -> bool:
-    return len(kind.tool_calls) > 0 and b'"custom"' in bytes(kind.tool_calls)
-
-
-def _chat_calls(kind: _Kind) -> list[_Fields]:
-    return _list.decode(kind.tool_calls)
-
-
-def _chat_tool(tool: _Fields, calls: Calls) -> _Fields:
-    if tool.get("type") != "custom":
-        return tool
-    name = calls.address(Tool("custom", "", tool["custom"]["name"]))[1]
-    return {"type": "function", "function": _as_function(tool["custom"], name)}
-
-
-def _chat_message(kind: _Kind, raw: bytes, calls: Calls) -> bytes:
-    if not _holds_custom(kind):
-        return raw
-    return _encode(
-        {**_any.decode(raw), "tool_calls": [_chat_call(call, calls) for call in _chat_calls(kind)]}
-    )
-
-
-def _chat_call(call: _Fields, calls: Calls) -> _Fields:
-    if call.get("type") != "custom":
-        return call
-    custom = call["custom"]
-    name = calls.address(Tool("custom", "", custom["name"]))[1]
-    function = {"name": name, "arguments": as_arguments(custom["input"])}
-    return {"id": call["id"], "type": "function", "function": function}
-
-
-def _chat_choice(choice: _Fields, calls: Calls) -> _Fields:
-    kind = choice.get("type")
-    if kind == "allowed_tools":
-        allowed = choice["allowed_tools"]
-        tools = [_chat_choice(tool, calls) for tool in allowed["tools"]]
-        return {**choice, "allowed_tools": {**allowed, "tools": tools}}
-    if kind != "custom" or (tool := calls.find("custom", "", choice["custom"]["name"])) is None:
-        return choice
-    return {"type": "function", "function": {"name": calls.address(tool)[1]}}
-
-
-# -- both -----------------------------------------------------------------------------------------
-
-
-def _as_function(tool: _Fields, name: str) -> _Fields:
-    """A custom tool as a function; a grammar, which nobody enforces then, is told to the model."""
-    parts = [tool.get("description") or "", _format_words(tool.get("format") or {})]
-    argument = {"type": "string", "description": "The whole input of the tool, as plain text."}
-    return {
-        "name": name,
-        "description": "\n\n".join(filter(None, parts)),
-        "parameters": {
-            "type": "object",
-            "properties": {ARGUMENT: argument},
-            "required": [ARGUMENT],
-            "additionalProperties": False,
-        },
-    }
-
-
-def _format_words(form: _Fields) -> str:
-    if form.get("type") != "grammar":
-        return ""
-    grammar = form.get("grammar") or form  # chat puts it one level deeper
-    syntax, definition = grammar["syntax"], grammar["definition"]
-    what = "regular expression" if syntax == "regex" else f"{str(syntax).capitalize()} grammar"
-    return f"`{ARGUMENT}` must be plain text that matches this {what}:\n{definition}"

@@ -1,4 +1,4 @@
-"""Free text as the one string argument of a function, and back: whole, or piece by piece.
+"""Custom tools as functions: free text as the one string argument, and back, whole or in pieces.
 
 A custom tool's input travels as `{"input": "…"}`. Models do not always keep to that, so whatever
 they send instead becomes the input as well as it can be understood.
@@ -24,6 +24,34 @@ _ESCAPE_CHARS = 6
 
 _any = msgspec.json.Decoder()
 _encode = msgspec.json.encode
+
+
+def as_function(tool: dict[str, Any], name: str) -> dict[str, Any]:
+    """A custom tool as a function called `name`.
+
+    A grammar, which nobody enforces then, is told to the model.
+    """
+    parts = [tool.get("description") or "", _format_words(tool.get("format") or {})]
+    argument = {"type": "string", "description": "The whole input of the tool, as plain text."}
+    return {
+        "name": name,
+        "description": "\n\n".join(filter(None, parts)),
+        "parameters": {
+            "type": "object",
+            "properties": {ARGUMENT: argument},
+            "required": [ARGUMENT],
+            "additionalProperties": False,
+        },
+    }
+
+
+def _format_words(form: dict[str, Any]) -> str:
+    if form.get("type") != "grammar":
+        return ""
+    grammar = form.get("grammar") or form  # chat puts it one level deeper
+    syntax, definition = grammar["syntax"], grammar["definition"]
+    what = "regular expression" if syntax == "regex" else f"{str(syntax).capitalize()} grammar"
+    return f"`{ARGUMENT}` must be plain text that matches this {what}:\n{definition}"
 
 
 def as_arguments(text: str) -> str:

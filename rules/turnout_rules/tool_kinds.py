@@ -17,9 +17,11 @@ NAMESPACES = "tool_namespaces"
 """Tools in named groups (`namespace`), and calls that name the group."""
 ADDITIONAL = "additional_tools"
 """Tools declared in the middle of the conversation."""
+SEARCH = "tool_search"
+"""Tools that the client finds when the model asks for them."""
 CLIENT = "client_tools"
 """Tools of a type of their own that the client runs: shells, editors, computers."""
-TOOL_CAPABILITIES = (CUSTOM, NAMESPACES, ADDITIONAL, CLIENT)
+TOOL_CAPABILITIES = (CUSTOM, NAMESPACES, ADDITIONAL, SEARCH, CLIENT)
 
 _PLAIN = ""
 # OpenAI: `ToolParam` of openai-python 3.63. There, web_search*, file_search, code_interpreter,
@@ -34,7 +36,7 @@ _RESPONSES_TOOLS = {
     "computer": CLIENT,
     "computer_use": CLIENT,
     "computer_use_preview": CLIENT,
-    "tool_search": CLIENT,
+    "tool_search": SEARCH,
 }
 _CHAT_TOOLS = {"function": _PLAIN, "custom": CUSTOM}
 # Anthropic: `ToolUnionParam` of anthropic-sdk-python 2.17 without the date at the end. There,
@@ -65,8 +67,8 @@ ITEM_NEEDS = {
     "apply_patch_call_output": CLIENT,
     "computer_call": CLIENT,
     "computer_call_output": CLIENT,
-    "tool_search_call": CLIENT,
-    "tool_search_output": CLIENT,
+    "tool_search_call": SEARCH,
+    "tool_search_output": SEARCH,
 }
 _MAX_DEPTH = 4
 _MAX_SHOWN = 40

@@ -28,7 +28,7 @@ Address = tuple[str, str]
 class Tool(msgspec.Struct, frozen=True):
     """A tool as the client knows it."""
 
-    kind: Literal["function", "custom"]
+    kind: Literal["function", "custom", "search"]
     namespace: str
     name: str
 
@@ -63,7 +63,9 @@ class Calls:
         self._originals = {
             address: tool
             for tool, address in self._addresses.items()
-            if address != _own(tool) or (folds_custom and tool.kind == "custom")
+            if address != _own(tool)
+            or tool.kind == "search"
+            or (folds_custom and tool.kind == "custom")
         }
         self._add_other_names(unique, taken)
 

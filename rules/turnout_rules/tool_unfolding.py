@@ -103,7 +103,7 @@ class ResponsesUnfolding:
         tool = self._tool(item)
         if tool is None:
             return
-        call = _OpenCall(tool, _custom_id(_text(item, "id")), InputReader())
+        call = _OpenCall(tool, _own_id(_text(item, "id"), "ctc_"), InputReader())
         for key in _keys(fields, item):
             self._open[key] = call
 
@@ -129,7 +129,8 @@ class ResponsesUnfolding:
 
     def _named(self, fields: Fields) -> Fields | None:
         """Some servers repeat the function's name at the end of its arguments."""
-        if "name" not in fields or (tool := self._tool(fields)) is None or tool.kind == "custom":
+        tool = self._tool(fields) if "name" in fields else None
+        if tool is None or tool.kind != "function":
             return None
         return {**fields, "name": _raw(tool.name)}
 
@@ -140,6 +141,8 @@ class ResponsesUnfolding:
         item = _fields.decode(raw)
         if _text(item, "type") != "function_call" or (tool := self._tool(item)) is None:
             return None
+        if tool.kind == "search":
+            return _search_call(item)
         is_custom = tool.kind == "custom" and self._calls.folds_custom
         changed: Fields = {}
         for name, value in item.items():
@@ -155,8 +158,23 @@ class ResponsesUnfolding:
             changed["type"] = _raw("custom_tool_call")
             changed.setdefault("input", _NO_ARGUMENTS)
             if "id" in changed:
-                changed["id"] = _raw(_custom_id(_text(item, "id")))
+                changed["id"] = _raw(_own_id(_text(item, "id"), "ctc_"))
         return changed
+
+
+def _search_call(item: Fields) -> Fields:
+    """A function's call as the search for tools that it is; its arguments are no text there."""
+    changed = {k: v for k, v in item.items() if k not in ("type", "name", "namespace", "arguments")}
+    changed["type"] = _raw("tool_search_call")
+    changed["execution"] = _raw("client")
+    try:
+        arguments = _any.decode(_text(item, "arguments") or "{}")
+    except msgspec.DecodeError:
+        arguments = {}
+    changed["arguments"] = _raw(arguments if isinstance(arguments, dict) else {})
+    if "id" in item:
+        changed["id"] = _raw(_own_id(_text(item, "id"), "tsc_"))
+    return changed
 
 
 class ChatUnfolding:
@@ -238,11 +256,11 @@ def _keys(fields: Fields, item: Fields) -> list[object]:
     return keys
 
 
-def _custom_id(item_id: str) -> str:
-    """OpenAI takes a custom call's id back only with the prefix of custom calls."""
-    if not item_id or item_id.startswith("ctc_"):
+def _own_id(item_id: str, prefix: str) -> str:
+    """OpenAI takes an item's id back only with the prefix of its type."""
+    if not item_id or item_id.startswith(prefix):
         return item_id
-    return "ctc_" + item_id.removeprefix("fc_")
+    return prefix + item_id.removeprefix("fc_")
 
 
 def _text(fields: Fields, name: str) -> str:

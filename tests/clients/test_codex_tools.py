@@ -10,6 +10,7 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -62,7 +63,12 @@ def small() -> Iterator[tuple[FunctionsOnly, Upstream]]:
 
 
 def rules(folder: Path, small: Upstream, **more: str) -> Path:
-    upstreams = f"upstreams:\n  small: {{base_url: {small.url}/v1}}\n"
+    upstreams = f"""
+upstreams:
+  small:
+    base_url: {small.url}/v1
+    models: {{model: {{adjust: {{hosted_tools: drop}}}}}}
+"""
     return write_rules(folder, routes=ROUTES, upstreams=upstreams, **more)
 
 
@@ -156,8 +162,53 @@ def test_codex_with_a_model_it_does_not_know(
     """It sends plain functions beside a namespace, in `tools`."""
     model, server = small
     model.script = PLAIN_SCRIPT
-    options = ("-m", "some-model", "-c", 'web_search="disabled"')
-    work, said = run_codex(codex_program, tmp_path, gateway.url + "/v1", *options)
+    work, said = run_codex(codex_program, tmp_path, gateway.url + "/v1", "-m", "some-model")
     assert model.refusals == [], said
     assert (work / "out.txt").read_text() == "one\ntwo\n", said
     assert any("__" in tool["name"] for tool in server.last.json["tools"])
+
+
+MCP_SERVER = """
+import json, sys
+TOOL = {"name": "get_weather", "description": "Weather", "inputSchema": {"type": "object"}}
+for line in sys.stdin:
+    asked = json.loads(line)
+    answers = {
+        "initialize": lambda: {
+            "protocolVersion": asked["params"]["protocolVersion"],
+            "capabilities": {"tools": {}},
+            "serverInfo": {"name": "weather", "version": "1"},
+        },
+        "tools/list": lambda: {"tools": [TOOL]},
+        "tools/call": lambda: {"content": [{"type": "text", "text": "sunny"}]},
+    }
+    if "id" in asked:
+        result = answers.get(asked["method"], dict)()
+        print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], "result": result}), flush=True)
+"""
+PATCH = "*** Begin Patch\n*** Add File: new.txt\n+héllo\n*** End Patch"
+
+
+def test_codex_finds_and_calls_an_mcp_tool_and_applies_a_patch(
+    codex_program: str, gateway: SidecarProcess, small: Any, tmp_path: Path
+) -> None:
+    """It searches for tools itself, and `apply_patch` is a custom tool with a grammar."""
+    model, server = small
+    model.script = [
+        ("tool_search", json.dumps({"query": "weather"})),
+        ("mcp__weather__get_weather", json.dumps({"city": "Rome"})),
+        ("apply_patch", json.dumps({"input": PATCH})),
+    ]
+    script = tmp_path / "weather.py"
+    script.write_text(MCP_SERVER)
+    server_words = f"{{command={json.dumps(sys.executable)}, args=[{json.dumps(str(script))}]}}"
+    command = f"mcp_servers.weather={server_words}"
+    work, said = run_codex(
+        codex_program, tmp_path, gateway.url + "/v1", "-m", "gpt-5.5", "-c", command
+    )
+    assert model.refusals == [], said
+    assert (work / "new.txt").read_text() == "héllo\n", said
+    assert len(server.seen) == 4
+    assert "sunny" in str(server.last.json["input"])
+    patching = next(t for t in server.last.json["tools"] if t["name"] == "apply_patch")
+    assert "*** Begin Patch" in patching["description"]

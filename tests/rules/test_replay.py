@@ -71,6 +71,29 @@ def test_every_recorded_request_is_moved_pinned_or_passed_for_a_reason() -> None
             assert set(one.changed) - {"-logit_bias"} == {"model"} | folded
 
 
+def test_codexs_request_moves_to_an_engine_and_says_what_was_folded() -> None:
+    group = {"type": "namespace", "name": "functions"}
+    tool = {"type": "custom", "name": "exec"}
+    declared = {"type": "additional_tools", "role": "developer"}
+    words = {"type": "input_text", "text": "please translate good morning"}
+    body = {
+        "model": "gpt-6.2-sol",
+        "stream": True,
+        "input": [
+            {**declared, "tools": [{**group, "tools": [tool]}]},
+            {"type": "message", "role": "user", "content": [words]},
+        ],
+    }
+    (one,) = run([line(body, "https://api.openai.com/v1/responses")], MovesAll(LOCAL))
+    assert one.outcome == "moved"
+    assert set(one.changed) == {"model", "input", "+tools"}
+    assert one.adjustments == (
+        "additional_tools moved from input to tools",
+        "namespaces folded",
+        "custom tools as functions",
+    )
+
+
 def test_a_target_that_cannot_serve_is_a_reason_to_pass() -> None:
     anthropic = target("https://api.anthropic.com/v1")
     body = {"model": "m", "input": "x"}

@@ -19,8 +19,11 @@ from turnout_rules.tool_names import Calls, Tool
 EXEC = Tool("custom", "functions", "exec")
 SLEEP = Tool("function", "clock", "sleep")
 OWN = Tool("custom", "", "sql")
+SEARCH = Tool("search", "", "tool_search")
 CALLS = Calls(
-    [EXEC, SLEEP, OWN, Tool("function", "", "plain")], folds_namespaces=True, folds_custom=True
+    [EXEC, SLEEP, OWN, SEARCH, Tool("function", "", "plain")],
+    folds_namespaces=True,
+    folds_custom=True,
 )
 TEXT = 'say "ü" 🙂\n\t\\path'
 
@@ -54,6 +57,7 @@ ITEMS = [
     item("clock__sleep", '{"ms":1}', 2),
     item("plain", '{"a": 1.0}', 3),
     item("sql", as_arguments("select 1"), 4),
+    item("tool_search", '{"query": "rain"}', 5),
 ]
 TURNED = [
     MESSAGE,
@@ -75,6 +79,14 @@ TURNED = [
         "name": "sql",
         "input": "select 1",
         "status": "completed",
+    },
+    {
+        "type": "tool_search_call",
+        "id": "tsc_5",
+        "call_id": "call_5",
+        "status": "completed",
+        "execution": "client",
+        "arguments": {"query": "rain"},
     },
 ]
 
@@ -145,7 +157,7 @@ def test_a_stream_is_turned_back_event_by_event(ids: bool, indexes: bool) -> Non
         assert end["input"] == wanted
         assert not {"arguments", "name"} & end.keys()
     named = [e["name"] for e in after if e["type"] == "response.function_call_arguments.done"]
-    assert named == ["sleep", "plain"]
+    assert named == ["sleep", "plain", "tool_search"]
     for data in got.split(b"\n\n"):
         if data.startswith(b"event: "):
             head, _, rest = data.partition(b"\n")
@@ -155,7 +167,7 @@ def test_a_stream_is_turned_back_event_by_event(ids: bool, indexes: bool) -> Non
 
 def test_everything_else_in_a_stream_keeps_its_bytes() -> None:
     sent = list(stream())
-    changed = (b"functions__exec", b"clock__sleep", b"sql", b"fc_1", b"fc_4")
+    changed = (b"functions__exec", b"clock__sleep", b"sql", b"fc_1", b"fc_4", b"fc_5")
     untouched = [data for data in sent if not any(mark in data for mark in changed)]
     got = passed(sent)
     assert len(untouched) > 10
@@ -175,10 +187,10 @@ def test_no_event_waits_for_the_next() -> None:
 
 
 def test_a_stream_cut_at_every_byte_is_the_same() -> None:
-    data = b"".join(stream(pieces=3))
+    data = b"".join(stream(pieces=9))
     wanted = passed([data])
     assert passed(data[at : at + 1] for at in range(len(data))) == wanted
-    for cut in range(1, len(data)):
+    for cut in range(1, len(data), 7):
         assert passed([data[:cut], data[cut:]]) == wanted
 
 

@@ -279,6 +279,70 @@ def test_tools_of_an_odd_shape_stay_as_they_are(tools: list[Any]) -> None:
     assert rewritten.calls is None
 
 
+SEARCH = {
+    "type": "tool_search",
+    "execution": "client",
+    "description": "Finds tools.",
+    "parameters": {"type": "object", "properties": {"query": {"type": "string"}}},
+}
+
+
+def test_a_search_for_tools_by_the_client_is_a_function_too() -> None:
+    found = [group("weather", {**SLEEP, "name": "get"}, description="Weather.")]
+    head = {"call_id": "1", "execution": "client", "status": "completed"}
+    body = {
+        "model": "m",
+        "tools": [PLAIN, SEARCH],
+        "tool_choice": {"type": "tool_search"},
+        "input": [
+            {"role": "user", "content": "x"},
+            {"type": "tool_search_call", "id": "tsc_1", **head, "arguments": {"query": "rain"}},
+            {"type": "tool_search_output", "id": "tso_1", **head, "tools": found},
+            {"type": "tool_search_output", **head, "tools": []},
+            {"type": "function_call", "call_id": "2", "name": "get", "namespace": "weather"},
+        ],
+    }
+    after, rewritten = fold(body)
+    assert rewritten.adjustments == ("namespaces folded", "tool search as a function")
+    assert [t["name"] for t in after["tools"]] == ["plain", "tool_search", "weather__get"]
+    assert after["tools"][1] == {
+        "type": "function",
+        "name": "tool_search",
+        "description": "Finds tools.",
+        "parameters": SEARCH["parameters"],
+        "strict": False,
+    }
+    assert after["tool_choice"] == {"type": "function", "name": "tool_search"}
+    call, output, nothing, got = after["input"][1:]
+    assert call == {
+        "type": "function_call",
+        "call_id": "1",
+        "name": "tool_search",
+        "arguments": '{"query":"rain"}',
+    }
+    assert output["output"] == "These tools can be called now: weather__get"
+    assert nothing["output"] == "No tools found."
+    assert got == {"type": "function_call", "call_id": "2", "name": "weather__get"}
+
+
+def test_what_a_search_found_is_folded_in_place_where_the_target_knows_searches() -> None:
+    item = {"type": "tool_search_output", "execution": "client", "tools": [group("g", EXEC)]}
+    body = {"model": "m", "input": [{"role": "user", "content": "x"}, item], "tools": [SEARCH]}
+    after, _ = fold(body, target(supports=frozenset({"tools", "tool_search"})))
+    assert after["tools"] == [SEARCH]
+    (tool,) = after["input"][1]["tools"]
+    assert (tool["type"], tool["name"]) == ("function", "g__exec")
+
+
+def test_parts_of_a_functions_result_become_one_text_too() -> None:
+    parts = [{"type": "input_text", "text": t} for t in ("a", "b")]
+    image = {"type": "input_image", "image_url": "data:x"}
+    output = {"type": "function_call_output", "call_id": "1", "output": parts}
+    seen = {**output, "output": [*parts, image]}
+    after, _ = fold({**SHAPE, "input": [*SHAPE["input"], output, seen]}, target())
+    assert after["input"][1:] == [{**output, "output": "a\nb"}, seen]
+
+
 names = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=80)
 plain_names = st.sampled_from(["a", "b", "a__b", "a__a", "exec", "x" * 64])
 tools_drawn = st.lists(

@@ -57,9 +57,9 @@ NEEDS: list[tuple[str, dict[str, Any], set[str]]] = [
         tools({"type": "shell", "environment": {"type": "local"}}),
         {"tools", "client_tools"},
     ),
-    ("responses", tools({"type": "tool_search", "execution": "client"}), {"tools", "client_tools"}),
+    ("responses", tools({"type": "tool_search", "execution": "client"}), {"tools", "tool_search"}),
     ("responses", items({"type": "local_shell_call", "action": {}}), {"client_tools"}),
-    ("responses", items({"type": "tool_search_call", "execution": "client"}), {"client_tools"}),
+    ("responses", items({"type": "tool_search_call", "execution": "client"}), {"tool_search"}),
     ("chat", chat(tools=[{"type": "custom", "custom": {"name": "x"}}]), {"tools", "custom_tools"}),
     (
         "messages",
