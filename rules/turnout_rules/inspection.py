@@ -20,6 +20,7 @@ from turnout_rules.tool_kinds import (
     NAMESPACES,
     Environment,
     Offer,
+    look_at_declared,
     look_at_tool_change,
     look_at_tools,
     runs_at_provider,
@@ -101,6 +102,8 @@ class Findings(msgspec.Struct, frozen=True):
 
     needs: frozenset[str] = frozenset()
     """Capabilities, media among them."""
+    declared: frozenset[str] = frozenset()
+    """Those of them that tools declared in the conversation need."""
     bond: str = ""
     hosted: str = ""
     """The type of a tool that the provider runs, if one is offered."""
@@ -132,7 +135,7 @@ def find_in_tools(request: Request) -> Findings:
     raw = request.fields.get("tools")
     if raw is None or not _holds(raw) or _look_at_tools.search(bytes(raw)) is None:
         return _NO_FINDINGS
-    offer = Offer(set())
+    offer = Offer()
     try:
         look_at_tools(request.endpoint, raw, offer)
     except (msgspec.DecodeError, RecursionError):
@@ -144,11 +147,11 @@ def _found(offer: Offer, bond: str = "") -> Findings:
     hosted = offer.hosted[0] if offer.hosted else ""
     if offer.bond and not bond:
         bond = f"hosted tools ({offer.bond})"
-    return Findings(frozenset(offer.needs), bond, hosted, offer.own)
+    return Findings(frozenset(offer.needs), frozenset(offer.declared), bond, hosted, offer.own)
 
 
 def _take_apart(endpoint: str, raw: msgspec.Raw) -> Findings:
-    offer = Offer(set())
+    offer = Offer()
     data = bytes(raw)
     if b'"thought_signature"' in data:
         return Findings(bond="signed reasoning")
@@ -188,7 +191,8 @@ def _bond_of_item(endpoint: str, item: _Item, offer: Offer) -> str:
     if item.type == "function_call" and _holds(item.namespace):
         offer.needs.add(NAMESPACES)
     if _holds(item.tools):
-        look_at_tools(endpoint, item.tools, offer)
+        look = look_at_declared if item.type == ADDITIONAL else look_at_tools
+        look(endpoint, item.tools, offer)
     return ""
 
 

@@ -173,7 +173,7 @@ class Request:
 
     @property
     def field_needs(self) -> frozenset[str]:
-        """Those of them that show without a look into the messages: all but attachments there."""
+        """Those of them that fields and declared tools have: not attachments, not calls made."""
         if self._field_needs is None:
             self._field_needs = inspection.find_field_needs(self)
         return self._field_needs

@@ -16,14 +16,14 @@ from turnout_rules.model import Target
 from turnout_rules.providers import abilities
 from turnout_rules.tool_folding_chat import fold_chat
 from turnout_rules.tool_inputs import as_arguments, as_function
-from turnout_rules.tool_kinds import ADDITIONAL, CUSTOM, NAMESPACES, SEARCH
+from turnout_rules.tool_kinds import ADDITIONAL, CUSTOM, FOLDED, NAMESPACES, SEARCH
 from turnout_rules.tool_names import Calls, Tool
 
 if TYPE_CHECKING:
     from turnout_rules.request import Request
 
 _FOLDABLE = {
-    "responses": frozenset({CUSTOM, NAMESPACES, ADDITIONAL, SEARCH}),
+    "responses": frozenset(FOLDED),
     "chat": frozenset({CUSTOM}),
 }
 _WORDS = (

@@ -21,7 +21,9 @@ SEARCH = "tool_search"
 """Tools that the client finds when the model asks for them."""
 CLIENT = "client_tools"
 """Tools of a type of their own that the client runs: shells, editors, computers."""
-TOOL_CAPABILITIES = (CUSTOM, NAMESPACES, ADDITIONAL, SEARCH, CLIENT)
+FOLDED = (CUSTOM, NAMESPACES, ADDITIONAL, SEARCH)
+"""What a target of plain functions can do without."""
+TOOL_CAPABILITIES = (*FOLDED, CLIENT)
 
 _PLAIN = ""
 # OpenAI: `ToolParam` of openai-python 3.63. There, web_search*, file_search, code_interpreter,
@@ -95,8 +97,10 @@ class _ToolChange(msgspec.Struct):
 class Offer(msgspec.Struct):
     """What a request offers in tools; filled in by `look_at_tools`."""
 
-    needs: set[str]
+    needs: set[str] = set()
     """Capabilities."""
+    declared: set[str] = set()
+    """Those of them that tools declared in the conversation need."""
     own: int = 0
     """How many tools the client runs."""
     hosted: list[str] = []
@@ -133,14 +137,30 @@ def look_at_tools(endpoint: str, raw: Any, offer: Offer, depth: int = 0) -> None
             offer.own += 1
 
 
+def look_at_declared(endpoint: str, raw: Any, offer: Offer) -> None:
+    """The same for tools declared in the conversation."""
+    declared = Offer()
+    look_at_tools(endpoint, raw, declared)
+    _declare(offer, declared)
+
+
 def look_at_tool_change(raw: Any, offer: Offer) -> None:
     """The same for Anthropic's `tool_addition` and `tool_removal`; `raw` is their `tool`."""
     change = _change.decode(raw)
+    declared = Offer()
     if change.type is not None and change.type.startswith("mcp"):
-        offer.bond = change.type[:_MAX_SHOWN]
-    offer.needs.add(ADDITIONAL)
+        declared.bond = change.type[:_MAX_SHOWN]
     if len(change.definition) > 0:
-        look_at_tools("messages", b"[" + bytes(change.definition) + b"]", offer, depth=1)
+        look_at_tools("messages", b"[" + bytes(change.definition) + b"]", declared, depth=1)
+    _declare(offer, declared)
+
+
+def _declare(offer: Offer, declared: Offer) -> None:
+    offer.declared |= declared.needs | {"tools", ADDITIONAL}
+    offer.needs |= offer.declared
+    offer.own += declared.own
+    offer.hosted += declared.hosted
+    offer.bond = offer.bond or declared.bond
 
 
 def without_hosted(endpoint: str, raw: Any) -> tuple[bytes, list[str]]:

@@ -13,8 +13,10 @@ from turnout_rules.capabilities import obstacle
 from turnout_rules.model import Match, Model, Route, Upstream, When
 from turnout_rules.providers import abilities
 from turnout_rules.rewriting import rewrite
+from turnout_rules.settings import Reading
 from turnout_rules.table import build_table
 from turnout_rules.tool_kinds import TOOL_CAPABILITIES
+from turnout_rules.turns import Turns
 
 OPENAI = "https://api.openai.com/v1"
 CLIENT = "lacks client tools"
@@ -326,3 +328,23 @@ def test_the_first_target_that_may_go_without_hosted_tools_is_taken() -> None:
     assert "bound to its origin: hosted tools (web_search)" in found.decide(request).reason
     hard = read(tools(SEARCH), endpoint="responses")
     assert found.decide(hard).skipped == ("only: bound to its origin: hosted tools (web_search)",)
+
+
+def test_a_loop_of_custom_calls_follows_its_turn_and_rules_see_what_is_declared() -> None:
+    first = declaring(GROUP)
+    call = {"type": "custom_tool_call", "call_id": "1", "name": "exec", "input": "x"}
+    output = {"type": "custom_tool_call_output", "call_id": "1", "output": "y"}
+    later = {**first, "input": [*first["input"], call, output]}
+    rules = table(
+        route("custom", when=When(has=("custom_tools",)), priority=5), route("rest", ".*")
+    )
+    turns = Turns(rules, Reading())
+    begun, looped, undeclared = (
+        read(body, endpoint="responses") for body in (first, later, items())
+    )
+    assert turns.key(begun) == turns.key(looped) != ""
+    assert turns.key(undeclared) != turns.key(begun)
+    assert begun.field_needs == looped.field_needs == {"tools", *TOOL_CAPABILITIES[:3]}
+    blind = Turns(table(route("rest", ".*")), Reading())
+    plain = read(declaring(PLAIN), endpoint="responses")
+    assert blind.key(plain) == blind.key(begun)
