@@ -238,7 +238,7 @@ class Turnout:
                 response.headers, passage.decision, keep_target=passage.is_for_gateway
             )
         if passage is None or not passage.is_answered:
-            self._stream(flow, response, passage)
+            response.stream = self._stream(flow, passage)
 
     def response(self, flow: http.HTTPFlow) -> None:
         """The whole response has gone out."""
@@ -339,17 +339,14 @@ class Turnout:
         logger.info("turnout: %s", flow.comment)
         self.metrics.decided(decision)
 
-    def _stream(
-        self, flow: http.HTTPFlow, response: http.Response, passage: Passage | None
-    ) -> None:
-        response.stream = True
+    def _stream(self, flow: http.HTTPFlow, passage: Passage | None) -> Tee | bool:
         if passage is None:
-            return
+            return True
+        limit = passage.routing.settings.proxy.keep_flow_bytes // _STREAM_SHARE
         turned = turned_back(flow, passage.endpoint, passage.calls)
         if self._keeps_bodies or turned is not None:
-            limit = passage.routing.settings.proxy.keep_flow_bytes // _STREAM_SHARE
             passage.tee = Tee(limit if self._keeps_bodies else 0, turned)
-            response.stream = passage.tee
+        return passage.tee or True
 
     def _finish(self, flow: http.HTTPFlow) -> None:
         passage = self._passages.pop(flow, None)
