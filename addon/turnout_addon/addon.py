@@ -39,7 +39,7 @@ from turnout_addon.passage import Passage, announced_length
 from turnout_addon.reload import follow
 from turnout_addon.routing import Routing, passed
 from turnout_addon.sidecar_client import SidecarClient
-from turnout_addon.streaming import Tee
+from turnout_addon.streaming import Tee, turned_back
 from turnout_rules.decision import Decision
 from turnout_rules.decision_log import DecisionLog, decision_log_path
 from turnout_rules.endpoints import classify, counted_path
@@ -253,7 +253,7 @@ class Turnout:
             if passage.is_count and response.status_code == 200:
                 display.put_count(response.headers, is_estimate=passage.is_answered)
         if passage is None or not passage.is_answered:
-            self._stream(response, passage)
+            response.stream = self._stream(flow, passage)
 
     def response(self, flow: http.HTTPFlow) -> None:
         """The whole response has gone out."""
@@ -344,6 +344,7 @@ class Turnout:
         if isinstance(plan, plans.Send):
             passage.decision = plan.decision
             passage.is_for_gateway = plan.is_for_gateway
+            passage.calls = plan.calls
             company_proxy = passage.routing.settings.proxy.upstream_proxy
             apply(flow, plan, company_proxy=company_proxy)
         elif isinstance(plan, plans.Count):
@@ -371,12 +372,14 @@ class Turnout:
         logger.info("turnout: %s", flow.comment)
         self.metrics.decided(decision)
 
-    def _stream(self, response: http.Response, passage: Passage | None) -> None:
-        if passage is None or not self._keeps_bodies:
-            response.stream = True
-            return
+    def _stream(self, flow: http.HTTPFlow, passage: Passage | None) -> Tee | bool:
+        if passage is None:
+            return True
         limit = passage.routing.settings.proxy.keep_flow_bytes // _STREAM_SHARE
-        response.stream = passage.tee = Tee(limit)
+        turned = turned_back(flow, passage.endpoint, passage.calls)
+        if self._keeps_bodies or turned is not None:
+            passage.tee = Tee(limit if self._keeps_bodies else 0, turned)
+        return passage.tee or True
 
     def _finish(self, flow: http.HTTPFlow) -> None:
         passage = self._passages.pop(flow, None)

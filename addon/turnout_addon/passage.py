@@ -10,6 +10,7 @@ from turnout_addon.hosts import Origin
 from turnout_addon.routing import Routing
 from turnout_addon.streaming import Tee
 from turnout_rules.decision import Decision
+from turnout_rules.tool_names import Calls
 
 
 @dataclass(slots=True)
@@ -32,6 +33,8 @@ class Passage:
     is_answered: bool = False
     """The proxy itself answered; nothing was sent."""
     tee: Tee | None = None
+    calls: Calls | None = None
+    """Tools under other names than the client's: the answer is turned back."""
 
     @property
     def original(self) -> str:

@@ -24,6 +24,7 @@ from turnout_rules.refusals import refusal_of
 from turnout_rules.request import Request
 from turnout_rules.rewriting import rewrite
 from turnout_rules.targets import UnknownTarget
+from turnout_rules.tool_names import Calls
 
 Fields = tuple[tuple[str, str], ...]
 RETRY_AFTER_S = 2
@@ -56,6 +57,8 @@ class Send(msgspec.Struct, frozen=True):
     body: bytes
     decision: Decision
     is_for_gateway: bool = False
+    calls: Calls | None = None
+    """Tools under other names than the client's: the answer must be turned back."""
 
 
 class Count(msgspec.Struct, frozen=True):
@@ -188,9 +191,15 @@ def _direct(routing: Routing, received: Received, request: Request, decision: De
         outgoing = routing.keyring.outgoing(received.fields, target, route)
     dropped = _STALE | {"content-encoding"}
     fields = [f for f in outgoing if f[0].lower() not in dropped and not _is_ours(f[0])]
+    if rewritten.calls is not None:
+        # What is compressed cannot be turned back as it passes.
+        fields = [f for f in fields if f[0].lower() != "accept-encoding"]
+        fields.append(("accept-encoding", "identity"))
     fields = _framed(fields, origin, rewritten.body)
     decision = msgspec.structs.replace(decision, adjustments=rewritten.adjustments)
-    return Send(origin, rewritten.path, tuple(fields), rewritten.body, decision)
+    return Send(
+        origin, rewritten.path, tuple(fields), rewritten.body, decision, calls=rewritten.calls
+    )
 
 
 def _kept(fields: Fields, target: Target, route: Route | None) -> list[tuple[str, str]]:

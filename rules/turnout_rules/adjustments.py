@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from turnout_rules.hosted_tools import drop_hosted
 from turnout_rules.model import Target
 from turnout_rules.providers import is_reasoning_model, provider_of
 from turnout_rules.roles import adjust_roles
@@ -25,6 +26,7 @@ ADJUSTMENTS: dict[str, tuple[str, ...]] = {
     "logit_bias": ("drop", "keep"),
     "developer_role": ("merge", "system", "keep"),
     "unknown_keys": ("strip", "foreign", "keep"),
+    "hosted_tools": ("drop", "keep"),
 }
 """Names and values of `adjust:`; `reasoning_effort` also takes a mapping of efforts."""
 
@@ -80,11 +82,14 @@ _FOREIGN_KEYS = frozenset(
 """Keys of other providers' dialects, which OpenAI answers with 400."""
 
 
-def adjust(request: Request, target: Target) -> tuple[Changes, tuple[str, ...]]:
-    """The changes to the body for `target` besides `model`, and their names for the decision."""
+def adjust(request: Request, target: Target, before: Changes) -> tuple[Changes, tuple[str, ...]]:
+    """The changes to the body for `target` besides `model`, and their names for the decision.
+
+    `before`: fields that have been changed already; what is returned holds them, too.
+    """
     wanted = {**provider_of(target.upstream).adjust, **_by_model(request, target)}
     wanted.update(target.model.adjust)
-    changes: Changes = {}
+    changes = dict(before)
     names: list[str] = []
     for name, step in _STEPS:
         if name in wanted and wanted[name] not in ("keep", False, None):
@@ -168,6 +173,7 @@ def _unknown_keys(request: Request, wanted: Any, changes: Changes) -> list[str]:
 
 
 _STEPS = (
+    ("hosted_tools", drop_hosted),
     ("max_tokens", _max_tokens),
     ("sampling", _sampling),
     ("reasoning_effort", _reasoning_effort),

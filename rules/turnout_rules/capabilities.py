@@ -2,7 +2,8 @@
 
 `supports` of the model, else of the upstream, else the preset of its engine or provider. What is
 unknown is not held against a target. `stream` and `reasoning` never stand in the way: every target
-streams, and an effort that a target does not know is dropped or mapped.
+streams, and an effort that a target does not know is dropped or mapped. Nor do kinds of tools that
+can be folded into plain functions.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ from typing import TYPE_CHECKING
 
 from turnout_rules.endpoints import ENDPOINTS
 from turnout_rules.model import Target
-from turnout_rules.providers import Provider, provider_of
+from turnout_rules.providers import Provider, abilities, provider_of
+from turnout_rules.tool_folding import foldable
 
 if TYPE_CHECKING:
     from turnout_rules.request import Request
@@ -24,6 +26,11 @@ _OBSTACLES = {
     "file": "no file input",
     "json_schema": "no json_schema output",
     "logprobs": "no logprobs",
+    "custom_tools": "lacks custom tools",
+    "tool_namespaces": "lacks tool namespaces",
+    "additional_tools": "lacks additional_tools",
+    "tool_search": "lacks tool search",
+    "client_tools": "lacks client tools (a shell, editor or computer of a type of its own)",
 }
 _SOFT = frozenset({"stream", "reasoning"})
 _ENDPOINT_NAMES = frozenset(ENDPOINTS)
@@ -39,8 +46,8 @@ def obstacle(request: Request, target: Target) -> str:
         supports = target.upstream.supports
     if words := _endpoint_obstacle(request.endpoint, supports, provider):
         return words
-    able = provider.supports if supports is None or not (supports - _ENDPOINT_NAMES) else supports
-    if able is not None and (lacking := request.needs - able - _SOFT):
+    able = abilities(target)
+    if able is not None and (lacking := request.needs - able - _SOFT - foldable(request)):
         return ", ".join(_OBSTACLES.get(need, f"no {need}") for need in sorted(lacking))
     return _size_obstacle(request, target) or _id_obstacle(request, provider)
 

@@ -13,6 +13,7 @@ import msgspec
 
 from turnout_rules.capabilities import obstacle
 from turnout_rules.decision import BLOCK, PASS
+from turnout_rules.hosted_tools import leaves_hosted_out
 from turnout_rules.model import Route, Target
 from turnout_rules.patterns import compile_pattern
 from turnout_rules.targets import Targets, UnknownTarget
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 _CAPTURE = re.compile(r"\{([1-9]|[A-Za-z_]\w*)\}")
 EMBEDDINGS = "embeddings"
+_BOUND = "bound to its origin: "
 
 
 class Script(Protocol):
@@ -127,6 +129,8 @@ class Chooser:
             target = self._targets.resolve(name)
         except UnknownTarget as error:
             return str(error)
+        if request.is_bound_by_offer and not leaves_hosted_out(target):
+            return _BOUND + request.bound
         found = obstacle(request, target)
         return f"{name}: {found}" if found else target
 
@@ -156,4 +160,5 @@ def _bond(route: Route, request: Request, is_named: bool) -> str:
         when = route.when
         if when is None or EMBEDDINGS not in when.endpoint:
             return "embeddings move only by a rule whose `when.endpoint` names them"
-    return f"bound to its origin: {bound}" if (bound := request.bound) else ""
+    bound = "" if request.is_bound_by_offer else request.bound
+    return f"{_BOUND}{bound}" if bound else ""

@@ -1,6 +1,7 @@
 """A decision taken apart: every entry that hit, which route won, and why each other one lost.
 
-The decision is `Table.decide`'s own, made from the same findings; nothing is decided here.
+The decision is `Table.decide`'s own, made from the same findings; nothing is decided here. What its
+target needs changed in the body is told with it.
 """
 
 from __future__ import annotations
@@ -10,9 +11,10 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from turnout_rules.convention import named_route
-from turnout_rules.decision import Decision, Hit
+from turnout_rules.decision import BLOCK, PASS, Decision, Hit
 from turnout_rules.matching import Row
 from turnout_rules.reasons import entry_words
+from turnout_rules.rewriting import rewrite
 
 if TYPE_CHECKING:
     from turnout_rules.request import Request
@@ -46,6 +48,8 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
             lines.append(f"  task      {decision.task}")
         if decision.fallback:
             lines.append(f"  then      {', '.join(decision.fallback)}")
+        if decision.adjustments:
+            lines.append(f"  changed   {', '.join(decision.adjustments)}")
         if decision.is_observed:
             lines.append("  observed  the request itself is not changed")
         if decision.wants_classifier:
@@ -71,6 +75,9 @@ def explain(table: Table, request: Request) -> Explanation:
         if row.route is winner or not is_touched:
             continue
         losers.append(Loser(row.route.name, _why_lost(row, found, request, skipped, by_name)))
+    if decision.target not in (PASS, BLOCK):
+        rewritten = rewrite(request, table.resolve(decision.target), winner)
+        decision = msgspec.structs.replace(decision, adjustments=rewritten.adjustments)
     kind = request.side_task
     return Explanation(
         decision=decision,

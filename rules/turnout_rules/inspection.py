@@ -13,6 +13,18 @@ import re2
 
 from turnout_rules.foreign_types import unusual_type
 from turnout_rules.humantext import CONVERSATION_FIELD
+from turnout_rules.tool_kinds import (
+    ADDITIONAL,
+    CUSTOM,
+    ITEM_NEEDS,
+    NAMESPACES,
+    Environment,
+    Offer,
+    look_at_declared,
+    look_at_tool_change,
+    look_at_tools,
+    runs_at_provider,
+)
 
 if TYPE_CHECKING:
     from turnout_rules.request import Request
@@ -37,7 +49,8 @@ _MEDIA = {
     "input_video": "image",
 }
 _HARMLESS_PARTS = frozenset({*_PLAIN_TYPES, *_MEDIA, "thinking"})
-_ITEMS = frozenset({"message", "function_call", "function_call_output", "reasoning"})
+_ITEMS = frozenset({"message", "function_call", "function_call_output", "reasoning", *ITEM_NEEDS})
+_TOOL_CHANGES = frozenset({"tool_addition", "tool_removal"})
 
 _BINDING_KEYS = (
     "encrypted_content",
@@ -46,8 +59,12 @@ _BINDING_KEYS = (
     "reasoning_details",
     "file_id",
 )
-_look_at_messages = unusual_type((*_PLAIN_TYPES, *_SCHEMA_TYPES), (*_BINDING_KEYS, "audio"))
+_look_at_messages = unusual_type(
+    (*_PLAIN_TYPES, *_SCHEMA_TYPES), (*_BINDING_KEYS, "audio", "namespace")
+)
 _look_at_tools = unusual_type((*_SCHEMA_TYPES, "function", "ephemeral"))
+# A value, not a property of that name in the schema of a tool.
+_file_id = re2.compile(rb'"file_id"\s*:\s*"')
 _base64 = re2.compile(rb"[A-Za-z0-9+/=_-]{256,}")
 
 _NOTHING = msgspec.Raw()
@@ -57,6 +74,7 @@ class _Part(msgspec.Struct):
     type: str | None = None
     content: msgspec.Raw = _NOTHING
     signature: msgspec.Raw = _NOTHING
+    tool: msgspec.Raw = _NOTHING
 
 
 class _Item(msgspec.Struct):
@@ -68,6 +86,11 @@ class _Item(msgspec.Struct):
     audio: msgspec.Raw = _NOTHING
     encrypted_content: msgspec.Raw = _NOTHING
     reasoning_details: msgspec.Raw = _NOTHING
+    namespace: msgspec.Raw = _NOTHING
+    tools: msgspec.Raw = _NOTHING
+    tool_calls: msgspec.Raw = _NOTHING
+    execution: str | None = None
+    environment: Environment | None = None
 
 
 class _Typed(msgspec.Struct):
@@ -75,16 +98,23 @@ class _Typed(msgspec.Struct):
 
 
 class Findings(msgspec.Struct, frozen=True):
-    """What the messages hold besides text."""
+    """What the messages, or the tools, hold besides text and plain functions."""
 
-    media: frozenset[str] = frozenset()
+    needs: frozenset[str] = frozenset()
+    """Capabilities, media among them."""
+    declared: frozenset[str] = frozenset()
+    """Those of them that tools declared in the conversation need."""
     bond: str = ""
+    hosted: str = ""
+    """The type of a tool that the provider runs, if one is offered."""
+    own: int = 0
+    """How many tools are offered that the client runs."""
 
 
 _NO_FINDINGS = Findings()
 _items = msgspec.json.Decoder(list[_Item])
 _parts = msgspec.json.Decoder(list[_Part])
-_tools = msgspec.json.Decoder(list[_Typed])
+_calls = msgspec.json.Decoder(list[_Typed])
 _any = msgspec.json.Decoder()
 
 
@@ -100,23 +130,43 @@ def find_in_messages(request: Request) -> Findings:
         return Findings(bond="messages of an unknown shape")
 
 
+def find_in_tools(request: Request) -> Findings:
+    """What the tools offered need besides plain functions, and whether one runs at the origin."""
+    raw = request.fields.get("tools")
+    if raw is None or not _holds(raw) or _look_at_tools.search(bytes(raw)) is None:
+        return _NO_FINDINGS
+    offer = Offer()
+    try:
+        look_at_tools(request.endpoint, raw, offer)
+    except (msgspec.DecodeError, RecursionError):
+        return Findings(bond="tools of an unknown shape")
+    return _found(offer)
+
+
+def _found(offer: Offer, bond: str = "") -> Findings:
+    hosted = offer.hosted[0] if offer.hosted else ""
+    if offer.bond and not bond:
+        bond = f"hosted tools ({offer.bond})"
+    return Findings(frozenset(offer.needs), frozenset(offer.declared), bond, hosted, offer.own)
+
+
 def _take_apart(endpoint: str, raw: msgspec.Raw) -> Findings:
-    media: set[str] = set()
+    offer = Offer()
     data = bytes(raw)
     if b'"thought_signature"' in data:
         return Findings(bond="signed reasoning")
     for item in _items.decode(data):
-        if bond := _bond_of_item(item):
-            return Findings(frozenset(media), bond)
+        if bond := _bond_of_item(endpoint, item, offer):
+            return _found(offer, bond)
         for value in (item.content, item.output):
-            if bond := _look_into_parts(value, media):
-                return Findings(frozenset(media), bond)
-    if media and b'"file_id"' in data:
-        return Findings(frozenset(media), "a file stored at the origin")
-    return Findings(frozenset(media), "")
+            if bond := _look_into_parts(value, offer):
+                return _found(offer, bond)
+    if offer.needs and _file_id.search(data) is not None:
+        return _found(offer, "a file stored at the origin")
+    return _found(offer)
 
 
-def _bond_of_item(item: _Item) -> str:
+def _bond_of_item(endpoint: str, item: _Item, offer: Offer) -> str:
     if _holds(item.encrypted_content):
         return "encrypted reasoning"
     if _holds(item.reasoning_details):
@@ -125,14 +175,28 @@ def _bond_of_item(item: _Item) -> str:
         return "audio stored at the origin"
     if item.type == "item_reference":
         return "a reference to a stored item"
-    if item.type == "reasoning" and _holds(item.id):
+    if item.type == "reasoning" and _holds(item.id) and not _holds(item.content):
         return "a reference to stored reasoning"
-    if item.type is not None and item.type not in _ITEMS:
+    if _is_list(item.tool_calls) and any(
+        c.type == "custom" for c in _calls.decode(item.tool_calls)
+    ):
+        offer.needs.add(CUSTOM)
+    if item.type is None:
+        return ""
+    is_hosted = runs_at_provider(item.type, item.execution, item.environment)
+    if item.type not in _ITEMS or is_hosted:
         return f"an item of type {item.type[:40]}"
+    if need := ITEM_NEEDS.get(item.type):
+        offer.needs.add(need)
+    if item.type == "function_call" and _holds(item.namespace):
+        offer.needs.add(NAMESPACES)
+    if _holds(item.tools):
+        look = look_at_declared if item.type == ADDITIONAL else look_at_tools
+        look(endpoint, item.tools, offer)
     return ""
 
 
-def _look_into_parts(raw: msgspec.Raw, media: set[str], depth: int = 0) -> str:
+def _look_into_parts(raw: msgspec.Raw, offer: Offer, depth: int = 0) -> str:
     if not _is_list(raw) or depth > 3:
         return ""
     for part in _parts.decode(raw):
@@ -142,10 +206,12 @@ def _look_into_parts(raw: msgspec.Raw, media: set[str], depth: int = 0) -> str:
         if kind == "redacted_thinking" or (kind == "thinking" and _holds(part.signature)):
             return "signed thinking"
         if kind in _MEDIA:
-            media.add(_MEDIA[kind])
+            offer.needs.add(_MEDIA[kind])
+        elif kind in _TOOL_CHANGES:
+            look_at_tool_change(part.tool, offer)
         elif kind not in _HARMLESS_PARTS and kind != "reasoning_text":
             return f"a part of type {kind[:40]}"
-        if kind == "tool_result" and (bond := _look_into_parts(part.content, media, depth + 1)):
+        if kind == "tool_result" and (bond := _look_into_parts(part.content, offer, depth + 1)):
             return bond
     return ""
 
@@ -169,14 +235,16 @@ _NEEDING_FIELDS = frozenset(
 
 def find_needs(request: Request) -> frozenset[str]:
     """The capabilities asked for: what `when: {has: …}` and `supports` speak of."""
-    return request.findings.media | request.field_needs
+    return request.findings.needs | request.field_needs
 
 
 def find_field_needs(request: Request) -> frozenset[str]:
-    """Those that the request's own fields ask for, whatever its messages hold."""
+    """Those that the request's own fields and declared tools ask for, whatever else was said."""
     needs = {"stream"} if request.stream else set[str]()
+    needs |= request.findings.declared
     if _NEEDING_FIELDS.isdisjoint(request.fields):
         return frozenset(needs)
+    needs |= request.tool_findings.needs
     if _holds_field(request, "tools") or _holds_field(request, "functions"):
         needs.add("tools")
     if _wants_schema(request):
@@ -256,7 +324,7 @@ _SIGNED = frozenset(("signature", "signature-input", "x-amz-content-sha256", "x-
 
 
 def find_bond(request: Request) -> str:
-    """Why only the origin can serve this; empty if it may move."""
+    """Why only the origin can serve this, offered hosted tools apart; empty: it may move."""
     if not _BINDING_FIELDS.keys().isdisjoint(request.fields):
         for name, reason in _BINDING_FIELDS.items():
             if _holds_field(request, name):
@@ -271,7 +339,20 @@ def find_bond(request: Request) -> str:
             return "a prompt stored at the origin"
     if "context_management" in request.fields and _compacts(request):
         return "context management of the origin"
-    return _bond_of_tools(request) or request.findings.bond
+    return request.tool_findings.bond or request.findings.bond
+
+
+def find_offer(request: Request) -> str:
+    """The type of a tool that the provider would run, if one is offered; empty: none is."""
+    return request.tool_findings.hosted or request.findings.hosted
+
+
+def may_go_without(request: Request) -> bool:
+    """Whether hosted tools only stand beside the client's own, and none of them must be called."""
+    if not request.tool_findings.own + request.findings.own:
+        return False
+    choice = _small(request, "tool_choice")
+    return not isinstance(choice, dict) or choice.get("type") in ("auto", "none")
 
 
 def _compacts(request: Request) -> bool:
@@ -282,22 +363,10 @@ def _compacts(request: Request) -> bool:
     return value is not None and not all(str(kind).startswith("clear_") for kind in kinds)
 
 
-def _bond_of_tools(request: Request) -> str:
-    raw = request.fields.get("tools")
-    if raw is None or _look_at_tools.search(bytes(raw)) is None:
-        return ""
-    own = ("function", None, "custom") if request.endpoint == "messages" else ("function", None)
-    try:
-        kinds = [tool.type for tool in _tools.decode(raw) if tool.type not in own]
-    except msgspec.DecodeError:
-        return "tools of an unknown shape" if _holds(raw) else ""
-    return f"hosted tools ({kinds[0][:40]})" if kinds and kinds[0] else ""
-
-
 def estimate_input_tokens(request: Request) -> int:
     """Bytes / 3.5; base64 data of images, audio and files does not count."""
     size = len(request.body)
-    if request.findings.media:
+    if not request.findings.needs.isdisjoint(_MEDIA.values()):
         size -= sum(len(run) for run in _base64.findall(request.body))
     return int(size / _BYTES_PER_TOKEN) + 1
 

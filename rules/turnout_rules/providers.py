@@ -14,7 +14,9 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from turnout_rules.model import Upstream
+from turnout_rules.endpoints import ENDPOINTS
+from turnout_rules.model import Target, Upstream
+from turnout_rules.tool_kinds import ADDITIONAL, CUSTOM, NAMESPACES, SEARCH
 
 
 class Provider(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,6 +44,7 @@ def _provider(
     )
 
 
+_ENDPOINT_NAMES = frozenset(ENDPOINTS)
 _ALL = "chat completions responses messages embeddings"
 _TEXT_MODEL = "tools json_schema stream reasoning logprobs"
 _TO_THREE_EFFORTS = {"none": None, "minimal": "low", "xhigh": "high", "max": "high"}
@@ -64,7 +67,7 @@ _BY_ENGINE = {
 _OPENAI = _provider(
     "openai",
     "chat completions responses embeddings",
-    "tools image audio file json_schema stream reasoning logprobs",
+    "tools client_tools image audio file json_schema stream reasoning logprobs",
     counts="responses",
     unknown_keys="foreign",
 )
@@ -73,7 +76,7 @@ _BY_HOST = {
     "api.anthropic.com": _provider(
         "anthropic",
         "messages chat",
-        "tools image file stream reasoning json_schema",
+        "tools client_tools additional_tools image file stream reasoning json_schema",
         counts="messages",
         max_tokens="max_tokens",
         reasoning_effort="drop",
@@ -118,6 +121,10 @@ _AZURE_ENDINGS = (
 )
 _AZURE = msgspec.structs.replace(_OPENAI, name="azure", counts=frozenset())
 _UNKNOWN = Provider(name="unknown")
+# The first GPT that knows each kind: custom tools came with GPT-5, namespaces with tool search in
+# 5.4 (OpenAI's guides), `additional_tools` with Codex' models of 5.6 (Codex' models.json).
+_GPT_TOOLS = ((5, 0, CUSTOM), (5, 4, NAMESPACES), (5, 4, SEARCH), (5, 6, ADDITIONAL))
+_GPT = re.compile(r"(?:^|/)gpt-(\d{1,2})(?:\.(\d{1,2}))?(?!\w)(?!.*chat)", re.IGNORECASE)
 _REASONING_MODEL = re.compile(r"(?:^|/)(?:o[1-9]\b|gpt-5|codex)(?!.*chat)", re.IGNORECASE)
 
 
@@ -126,6 +133,28 @@ def provider_of(upstream: Upstream) -> Provider:
     if upstream.engine is not None:
         return _BY_ENGINE[upstream.engine]
     return _by_base_url(upstream.base_url)
+
+
+def abilities(target: Target) -> frozenset[str] | None:
+    """The capabilities of a target, as stated or by its preset; None: unknown."""
+    stated = target.model.supports
+    if stated is None:
+        stated = target.upstream.supports
+    if stated is not None and (able := stated - _ENDPOINT_NAMES):
+        return able
+    provider = provider_of(target.upstream)
+    if provider.supports is not None and provider.name in ("openai", "azure"):
+        return provider.supports | _tools_of_gpt(target.model.upstream_model)
+    return provider.supports
+
+
+@lru_cache(maxsize=1024)
+def _tools_of_gpt(model: str) -> frozenset[str]:
+    found = _GPT.search(model)
+    if found is None:
+        return frozenset()
+    version = (int(found[1]), int(found[2] or 0))
+    return frozenset(tool for *first, tool in _GPT_TOOLS if version >= tuple(first))
 
 
 @lru_cache(maxsize=256)

@@ -39,9 +39,11 @@ class Request:
         "_field_needs",
         "_findings",
         "_input_tokens",
+        "_is_bound_by_offer",
         "_needs",
         "_output_tokens",
         "_texts",
+        "_tool_findings",
         "_turn",
         "_wrappers",
         "body",
@@ -110,9 +112,11 @@ class Request:
         self._earlier = earlier
         self._wrappers = wrappers
         self._findings: inspection.Findings | None = None
+        self._tool_findings: inspection.Findings | None = None
         self._needs: frozenset[str] | None = None
         self._field_needs: frozenset[str] | None = None
         self._bound: str | None = None
+        self._is_bound_by_offer = False
         self._input_tokens: int | None = None
         self._output_tokens: int | None = None
         self._conversation: str | None = None
@@ -166,6 +170,13 @@ class Request:
         return self._findings
 
     @property
+    def tool_findings(self) -> inspection.Findings:
+        """What the tools offered are besides plain functions."""
+        if self._tool_findings is None:
+            self._tool_findings = inspection.find_in_tools(self)
+        return self._tool_findings
+
+    @property
     def needs(self) -> frozenset[str]:
         """Capabilities that a target must have to serve this request as it is."""
         if self._needs is None:
@@ -174,7 +185,7 @@ class Request:
 
     @property
     def field_needs(self) -> frozenset[str]:
-        """Those of them that show without a look into the messages: all but attachments there."""
+        """Those of them that fields and declared tools have: not attachments, not calls made."""
         if self._field_needs is None:
             self._field_needs = inspection.find_field_needs(self)
         return self._field_needs
@@ -189,7 +200,16 @@ class Request:
         """Why only the origin can serve this request; empty: it can be moved."""
         if self._bound is None:
             self._bound = inspection.find_bond(self)
+            hosted = inspection.find_offer(self)
+            if hosted and not self._bound:
+                self._bound = f"hosted tools ({hosted})"
+                self._is_bound_by_offer = inspection.may_go_without(self)
         return self._bound
+
+    @property
+    def is_bound_by_offer(self) -> bool:
+        """Whether it is bound by hosted tools alone, which it could do without."""
+        return bool(self.bound) and self._is_bound_by_offer
 
     @property
     def input_tokens(self) -> int:

@@ -17,6 +17,8 @@ from turnout_rules.adjustments import adjust
 from turnout_rules.model import Route, Target
 from turnout_rules.providers import host_of, is_azure
 from turnout_rules.splicing import splice, splice_one
+from turnout_rules.tool_folding import fold
+from turnout_rules.tool_names import Calls
 
 if TYPE_CHECKING:
     from turnout_rules.request import Request
@@ -34,11 +36,17 @@ class Rewrite(msgspec.Struct, frozen=True):
     """Without content-encoding."""
     path: str
     adjustments: tuple[str, ...] = ()
+    calls: Calls | None = None
+    """Tools under other names than the client's: the answer must be turned back (`answer`)."""
 
 
 def rewrite(request: Request, target: Target, route: Route | None) -> Rewrite:
     """The body and path for `target`, as `route` wants them."""
-    changes, names = adjust(request, target)
+    folded = fold(request, target)
+    changes, names = adjust(request, target, folded.changes if folded is not None else {})
+    calls = None
+    if folded is not None:
+        names, calls = (*folded.adjustments, *names), folded.calls
     if route is not None and route.set:
         changes |= _set_fields(route)
         names = (*names, *_names_of_set(request, route))
@@ -47,7 +55,7 @@ def rewrite(request: Request, target: Target, route: Route | None) -> Rewrite:
     model = msgspec.json.encode(target.model.upstream_model)
     if not changes and "model" in request.fields:
         body = splice_one(request.body, request.fields, "model", model, request.spans)
-        return Rewrite(body, target_path(request, target), names)
+        return Rewrite(body, target_path(request, target), names, calls)
     changes["model"] = model
     present = {
         name: value
@@ -55,7 +63,7 @@ def rewrite(request: Request, target: Target, route: Route | None) -> Rewrite:
         if value is not None or name in request.fields
     }
     body = splice(request.body, request.fields, present, request.spans)
-    return Rewrite(body, target_path(request, target), names)
+    return Rewrite(body, target_path(request, target), names, calls)
 
 
 def _set_fields(route: Route) -> dict[str, bytes | None]:

@@ -32,10 +32,9 @@ _encode = msgspec.json.encode
 def adjust_roles(request: Request, wanted: Any, changes: dict[str, bytes | None]) -> list[str]:
     """Map `developer` to `system`; with `merge`, join all system text into one leading place."""
     name = _FIELD.get(request.endpoint)
-    raw = request.fields.get(name) if name else None
-    if name is None or raw is None:
+    if name is None or name not in request.fields:
         return []
-    data = bytes(raw)
+    data = changes.get(name) or bytes(request.fields[name])
     has_developer = b'"developer"' in data
     if data[:1] != b"[" or not (has_developer or _SYSTEM_ROLE.search(data)):
         return []

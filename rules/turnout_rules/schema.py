@@ -32,8 +32,12 @@ from turnout_rules.kinds import (
 )
 from turnout_rules.languages import LANGUAGES
 from turnout_rules.model import Match, Place, Route, Span, When
+from turnout_rules.tool_kinds import TOOL_CAPABILITIES
 
-CAPABILITIES = ("tools", "image", "audio", "file", "json_schema", "stream", "reasoning", "logprobs")
+CAPABILITIES = (
+    *("tools", "image", "audio", "file", "json_schema", "stream", "reasoning", "logprobs"),
+    *TOOL_CAPABILITIES,
+)
 ENDPOINTS = ("chat", "completions", "responses", "messages", "embeddings")
 TEXT_PARTS = ("human", "system", "tools", "all")
 MAX_ENTRY_CHARS = 1_000

@@ -18,13 +18,16 @@ from turnout_rules.model import Route
 from turnout_rules.normalise import normalise
 from turnout_rules.request import ATTACHMENTS
 from turnout_rules.script_view import fact
+from turnout_rules.tool_kinds import FOLDED, TOOL_CAPABILITIES
 
 if TYPE_CHECKING:
     from turnout_rules.matching import Rows
     from turnout_rules.request import Request
 
-_NEVER_IN_THE_WAY = frozenset({"stream", "reasoning"})
+_NEVER_IN_THE_WAY = frozenset({"stream", "reasoning", *FOLDED})
 """Needs that stop no target, so that they count only where a rule names them."""
+_GROWING = ATTACHMENTS | frozenset(TOOL_CAPABILITIES)
+"""Needs that a turn may bring with its messages: what was attached, what was called."""
 _IDENTITY_HEADERS = tuple(sorted(AUTH_HEADERS))
 
 
@@ -84,6 +87,6 @@ def _sees_growth(route: Route, by_conversation: bool) -> bool:
         match.on == "all" or (by_conversation and not match.is_catch_all)
     )
     looks_at_growth = when is not None and (
-        when.input_tokens is not None or not ATTACHMENTS.isdisjoint((*when.has, *when.lacks))
+        when.input_tokens is not None or not _GROWING.isdisjoint((*when.has, *when.lacks))
     )
     return bool(route.script) or looks_at_words or looks_at_growth

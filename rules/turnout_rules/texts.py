@@ -26,6 +26,8 @@ def other_texts(request: Request) -> dict[str, str]:
     system = list(_system_texts(request))
     tools = list(_tool_texts(_value(request, "tools")))
     tools += _tool_texts(_value(request, "functions"))
+    for item in _messages(request):
+        tools += _tool_texts(item.get("tools"))
     spoken = list(_spoken_texts(request))
     parts = {"system": system, "tools": tools, "all": [*system, *spoken, *tools]}
     return {name: cap("\n".join(filter(None, lines)), limit) for name, lines in parts.items()}
@@ -83,11 +85,14 @@ def _strings(value: Any, depth: int = 0) -> Iterator[str]:
                 yield from _strings(item, depth + 1)
 
 
-def _tool_texts(value: Any) -> Iterator[str]:
-    for tool in value if isinstance(value, list) else ():
-        if isinstance(tool, dict):
-            function = tool.get("function")
-            named = function if isinstance(function, dict) else tool
-            for key in ("name", "description"):
-                if isinstance(named.get(key), str):
-                    yield named[key]
+def _tool_texts(value: Any, depth: int = 0) -> Iterator[str]:
+    """Names and descriptions of tools, and of those in their namespaces."""
+    for tool in value if isinstance(value, list) and depth < 4 else ():
+        if not isinstance(tool, dict):
+            continue
+        inner = tool.get("function") or tool.get("custom")
+        named = inner if isinstance(inner, dict) else tool
+        for key in ("name", "description"):
+            if isinstance(named.get(key), str):
+                yield named[key]
+        yield from _tool_texts(tool.get("tools"), depth + 1)

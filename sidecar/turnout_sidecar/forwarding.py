@@ -25,6 +25,8 @@ from turnout_rules.credentials import Keyring, MissingKey
 from turnout_rules.model import Route, Target
 from turnout_rules.request import Request
 from turnout_rules.rewriting import rewrite
+from turnout_rules.tool_answers import Answer, answer
+from turnout_rules.tool_names import Calls
 from turnout_sidecar.backends import Refused
 from turnout_sidecar.failures import Failure, judge_answer
 from turnout_sidecar.leasing import Leased, Lessor
@@ -90,6 +92,8 @@ class Exchange:
     _stack: AsyncExitStack
     content_length: int | None = None
     attempts: tuple[str, ...] = ()
+    _answer: Answer | None = None
+    """Turns the calls of tools that were sent under other names back."""
 
     @property
     def content_type(self) -> str:
@@ -98,6 +102,17 @@ class Exchange:
 
     async def chunks(self) -> AsyncIterator[bytes]:
         """The body as it arrives; raises `Failed` when it breaks off."""
+        if self._answer is None:
+            async for chunk in self._received():
+                yield chunk
+            return
+        async for chunk in self._received():
+            if turned := self._answer.feed(chunk):
+                yield turned
+        if rest := self._answer.end():
+            yield rest
+
+    async def _received(self) -> AsyncIterator[bytes]:
         if self.first_chunk:
             yield self.first_chunk
         try:
@@ -170,6 +185,7 @@ class Forwarder:
                 first = await _first_chunk(response, errand.target)
         except TimeoutError:
             raise Failed(_late(errand.target, errand.first_byte_s)) from None
+        turned = _turned_back(response, errand.request.endpoint, rewritten.calls)
         return Exchange(
             target=errand.target,
             status=response.status,
@@ -178,7 +194,8 @@ class Forwarder:
             adjustments=rewritten.adjustments,
             _response=response,
             _stack=stack,
-            content_length=_plain_length(response),
+            content_length=_plain_length(response) if turned is None else None,
+            _answer=turned,
         )
 
     async def _lease(self, errand: Errand, stack: AsyncExitStack) -> Leased:
@@ -272,6 +289,14 @@ def _plain_length(response: aiohttp.ClientResponse) -> int | None:
     if "content-encoding" in response.headers or response.status >= 300:
         return None
     return response.content_length
+
+
+def _turned_back(
+    response: aiohttp.ClientResponse, endpoint: str, calls: Calls | None
+) -> Answer | None:
+    if calls is None:
+        return None
+    return answer(calls, endpoint, response.status, response.headers.get("content-type", ""))
 
 
 def _at(target: Target, lease: Leased) -> Target:

@@ -75,7 +75,9 @@ def test_what_is_installed_for_development_is_imported(name: str) -> None:
 
 def test_nothing_is_imported_that_is_not_declared() -> None:
     ours = {f"turnout_{room}" for room in PACKAGES} | set(PACKAGES) | {"tests"}
-    helpers = {path.stem for path in (ROOT / "tests").rglob("*.py")}
+    helpers = {path.stem for path in (ROOT / "tests").rglob("*.py")} | {
+        path.name for path in (ROOT / "tests").iterdir()
+    }
     declared = {import_name(name) for name in (*RUNTIME, *EXTRA)} | BROUGHT_ALONG | OPTIONAL
     known = declared | ours | set(sys.stdlib_module_names)
     assert imports(PACKAGES) - known == set()

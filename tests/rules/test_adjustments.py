@@ -203,4 +203,5 @@ def test_the_documented_names_are_the_ones_there_are() -> None:
         "logit_bias",
         "developer_role",
         "unknown_keys",
+        "hosted_tools",
     }

@@ -175,7 +175,6 @@ BOUND: list[tuple[str, dict[str, Any], str]] = [
     ("responses", items({"type": "web_search_call", "id": "ws_1"}), "web_search_call"),
     ("responses", {"model": "m", "input": "x", "tools": [{"type": "web_search"}]}, "hosted"),
     ("responses", {"model": "m", "input": "x", "tools": [{"type": "mcp"}]}, "hosted"),
-    ("responses", {"model": "m", "input": "x", "tools": [{"type": "custom"}]}, "custom"),
     ("responses", {"model": "m", "input": "x", "tools": [{"type": "brand_new"}]}, "brand_new"),
     ("chat", chat(tools=[TOOL, {"type": "web_search"}]), "web_search"),
     ("chat", chat(tools=[{"type": "objective"}]), "objective"),

@@ -55,7 +55,7 @@ def test_every_recorded_request_is_moved_pinned_or_passed_for_a_reason() -> None
     totals = total(replayed)
     counts = {name: entry.outcomes for name, entry in totals.items()}
     assert counts == {
-        "responses": {"moved": 50, "pinned": 41},
+        "responses": {"moved": 51, "pinned": 40},
         "chat": {"moved": 72, "pinned": 6},
         "completions": {"moved": 3},
         "embeddings": {"moved": 2},
@@ -65,7 +65,33 @@ def test_every_recorded_request_is_moved_pinned_or_passed_for_a_reason() -> None
     for one in replayed:
         assert (one.why == "") == (one.outcome == "moved")
         if one.outcome == "moved":
-            assert set(one.changed) - {"-logit_bias"} == {"model"}
+            folded = (
+                {"input", "+tools"} if "additional_tools" in " ".join(one.adjustments) else set()
+            )
+            assert set(one.changed) - {"-logit_bias"} == {"model"} | folded
+
+
+def test_codexs_request_moves_to_an_engine_and_says_what_was_folded() -> None:
+    group = {"type": "namespace", "name": "functions"}
+    tool = {"type": "custom", "name": "exec"}
+    declared = {"type": "additional_tools", "role": "developer"}
+    words = {"type": "input_text", "text": "please translate good morning"}
+    body = {
+        "model": "gpt-6.2-sol",
+        "stream": True,
+        "input": [
+            {**declared, "tools": [{**group, "tools": [tool]}]},
+            {"type": "message", "role": "user", "content": [words]},
+        ],
+    }
+    (one,) = run([line(body, "https://api.openai.com/v1/responses")], MovesAll(LOCAL))
+    assert one.outcome == "moved"
+    assert set(one.changed) == {"model", "input", "+tools"}
+    assert one.adjustments == (
+        "additional_tools moved from input to tools",
+        "namespaces folded",
+        "custom tools as functions",
+    )
 
 
 def test_a_target_that_cannot_serve_is_a_reason_to_pass() -> None:
