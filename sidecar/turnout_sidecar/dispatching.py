@@ -1,7 +1,7 @@
 """A request's way through its targets: the first that answers serves it.
 
-Fallback ends with the first byte: once an `Exchange` is out, nothing is tried again. Targets that
-rest are passed over; each attempt is named in the answer, the metrics and the log.
+Fallback ends with the first content: once an `Exchange` is out, nothing is tried again. Targets
+that rest are passed over; each attempt is named in the answer, the metrics and the log.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ from turnout_rules.model import Route, Target
 from turnout_rules.naming import printable
 from turnout_rules.request import Request
 from turnout_rules.table import UnknownTarget
+from turnout_sidecar.exchanging import Exchange, Failed
 from turnout_sidecar.failures import Failure
-from turnout_sidecar.forwarding import Errand, Exchange, Failed, Forwarder
+from turnout_sidecar.forwarding import Errand, Forwarder
 from turnout_sidecar.live_rules import Snapshot
 from turnout_sidecar.metrics import Metrics, target_label
 from turnout_sidecar.resting import Resting

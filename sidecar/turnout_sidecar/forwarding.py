@@ -1,7 +1,7 @@
-"""One attempt at one target: lease, rewrite, send, and look at the answer up to its first byte.
+"""One attempt at one target: lease, rewrite, send, and look at the answer up to its content.
 
-An answer that is worth passing on comes back as an `Exchange`, open and unread but for its first
-chunk; everything else is raised as `Failed`. It never retries and never touches the client.
+An answer that is worth passing on comes back as an `Exchange`, open and unread but for what it
+began with; everything else is raised as `Failed`. It never retries and never touches the client.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import logging
 import types
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import Callable, Iterable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,14 +18,16 @@ from urllib.parse import urlsplit
 
 import aiohttp
 import msgspec
-from multidict import CIMultiDict, CIMultiDictProxy
+from multidict import CIMultiDict
 from yarl import URL
 
+from turnout_rules.answers import Answer
 from turnout_rules.credentials import Keyring, MissingKey
 from turnout_rules.model import Route, Target
 from turnout_rules.request import Request
 from turnout_rules.rewriting import rewrite
 from turnout_sidecar.backends import Refused
+from turnout_sidecar.exchanging import Exchange, Failed, broken, late
 from turnout_sidecar.failures import Failure, judge_answer
 from turnout_sidecar.leasing import Leased, Lessor
 
@@ -51,18 +53,12 @@ _DROPPED = frozenset(
 )
 
 
-class Failed(Exception):
-    """An attempt that did not end in an answer."""
-
-    def __init__(self, failure: Failure) -> None:
-        """Carry `failure`."""
-        super().__init__(failure.message)
-        self.failure = failure
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Errand:
-    """What to carry to whom. `deadline_s` counts from the attempt's start to its first byte."""
+    """What to carry to whom. `deadline_s` counts from the attempt's start to its first byte.
+
+    The first byte is one of an event or a body: comments and white space say nothing.
+    """
 
     request: Request
     headers: Iterable[tuple[str, str]]
@@ -75,40 +71,6 @@ class Errand:
     deadline_s: float | None
     first_byte_s: float
     on_wait: Callable[[Any], None] | None = None
-
-
-@dataclass(slots=True)
-class Exchange:
-    """An answer being received. `close` must be called; it aborts what is not yet read."""
-
-    target: Target
-    status: int
-    headers: CIMultiDictProxy[str]
-    first_chunk: bytes
-    adjustments: tuple[str, ...]
-    _response: aiohttp.ClientResponse
-    _stack: AsyncExitStack
-    content_length: int | None = None
-    attempts: tuple[str, ...] = ()
-
-    @property
-    def content_type(self) -> str:
-        """The answer's `content-type`, with its parameters."""
-        return self.headers.get("content-type", "application/octet-stream")
-
-    async def chunks(self) -> AsyncIterator[bytes]:
-        """The body as it arrives; raises `Failed` when it breaks off."""
-        if self.first_chunk:
-            yield self.first_chunk
-        try:
-            async for chunk in self._response.content.iter_any():
-                yield chunk
-        except (aiohttp.ClientError, OSError, TimeoutError) as error:
-            raise Failed(_broken(self.target, error, is_begun=True)) from error
-
-    async def close(self) -> None:
-        """Give the lease back; an answer that is not wholly read is aborted at its source."""
-        await self._stack.aclose()
 
 
 @dataclass(slots=True)
@@ -143,14 +105,16 @@ class Forwarder:
         await self._session.close()
 
     async def open(self, errand: Errand) -> Exchange:
-        """Carry `errand` out up to the first byte of the answer; raises `Failed`."""
+        """Carry `errand` out until the answer brings something; raises `Failed`."""
         stack = AsyncExitStack()
         try:
             async with asyncio.timeout(errand.deadline_s):
-                return await self._open(errand, stack)
+                exchange = await self._open(errand, stack)
+            await exchange.hold_preamble()
+            return exchange
         except TimeoutError:
             await stack.aclose()
-            raise Failed(_late(errand.target, errand.deadline_s or 0.0)) from None
+            raise Failed(late(errand.target, errand.deadline_s or 0.0)) from None
         except BaseException:
             await stack.aclose()
             raise
@@ -167,19 +131,13 @@ class Forwarder:
         try:
             async with asyncio.timeout(errand.first_byte_s):
                 response = await self._send(url, rewritten.body, headers, errand, stack)
-                first = await _first_chunk(response, errand.target)
+                exchange = _exchange(errand, response, rewritten.adjustments, stack)
+                if response.status >= 300:
+                    exchange.held += await _judged_error(response, errand.target)
+                await exchange.begin()
         except TimeoutError:
-            raise Failed(_late(errand.target, errand.first_byte_s)) from None
-        return Exchange(
-            target=errand.target,
-            status=response.status,
-            headers=response.headers,
-            first_chunk=first,
-            adjustments=rewritten.adjustments,
-            _response=response,
-            _stack=stack,
-            content_length=_plain_length(response),
-        )
+            raise Failed(late(errand.target, errand.first_byte_s)) from None
+        return exchange
 
     async def _lease(self, errand: Errand, stack: AsyncExitStack) -> Leased:
         lease = self._lessor.lease(
@@ -225,21 +183,34 @@ class Forwarder:
                 # A kept connection that the server had just closed says nothing about the target.
                 if trace.is_reused and not is_last:
                     continue
-                raise Failed(_broken(errand.target, error)) from error
+                raise Failed(broken(errand.target, error)) from error
             stack.callback(_let_go, response)
             return response
         raise AssertionError("unreachable")
 
 
-async def _first_chunk(response: aiohttp.ClientResponse, target: Target) -> bytes:
-    """The first piece of a good answer; an error answer is read whole, judged, maybe raised."""
-    if response.status < 300:
-        try:
-            return await response.content.readany()
-        except aiohttp.SocketTimeoutError:
-            raise TimeoutError from None
-        except (aiohttp.ClientError, OSError) as error:
-            raise Failed(_broken(target, error)) from error
+def _exchange(
+    errand: Errand,
+    response: aiohttp.ClientResponse,
+    adjustments: tuple[str, ...],
+    stack: AsyncExitStack,
+) -> Exchange:
+    content_type = response.headers.get("content-type", "")
+    return Exchange(
+        target=errand.target,
+        status=response.status,
+        headers=response.headers,
+        answer=Answer(errand.request.endpoint, content_type=content_type),
+        adjustments=adjustments,
+        idle_s=errand.first_byte_s,
+        _response=response,
+        _stack=stack,
+        content_length=_plain_length(response),
+    )
+
+
+async def _judged_error(response: aiohttp.ClientResponse, target: Target) -> bytes:
+    """The body of an error answer that is the client's to see; raises `Failed` for others."""
     body = await _error_body(response)
     content_type = response.headers.get("content-type", "")
     after = response.headers.get("retry-after")
@@ -316,25 +287,6 @@ def _unreachable(target: Target, error: Exception) -> Failure:
         status=502,
         code="upstream_unreachable",
         message=f"{target.name} cannot be reached ({type(error).__name__})",
-    )
-
-
-def _broken(target: Target, error: Exception, *, is_begun: bool = False) -> Failure:
-    when = "in the middle of its answer" if is_begun else "before it answered"
-    return Failure(
-        kind="broken",
-        status=502,
-        code="upstream_broken",
-        message=f"{target.name} broke off {when} ({type(error).__name__})",
-    )
-
-
-def _late(target: Target, seconds: float) -> Failure:
-    return Failure(
-        kind="timeout",
-        status=504,
-        code="upstream_timeout",
-        message=f"{target.name} sent no byte within {seconds:g} s",
     )
 
 

@@ -1,7 +1,7 @@
 """The OpenAI- and Anthropic-compatible gateway: a request in, one target's answer out.
 
 Reads, decides and dispatches by the rooms' names, streams the answer through as it comes, and stops
-its source when the client leaves. It never buffers an answer and never retries after a byte.
+its source when the client leaves. It never buffers content and never retries after any has gone.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from turnout_rules.endpoints import classify, counted_path
 from turnout_rules.errors import error_body
 from turnout_rules.naming import printable
 from turnout_sidecar.dispatching import Dispatcher, Journey, Undeliverable
+from turnout_sidecar.exchanging import Exchange, Failed
 from turnout_sidecar.failures import Failure, sse_error
-from turnout_sidecar.forwarding import Exchange, Failed
 from turnout_sidecar.intake import Intake, Refusal
 from turnout_sidecar.keepalive import WaitingClient
 from turnout_sidecar.metrics import Metrics, target_label
@@ -237,7 +237,9 @@ async def _break_off(
 ) -> None:
     """Tell the client that an answer it has begun to read will not be whole."""
     if "event-stream" in exchange.content_type:
-        await response.write(sse_error(journey.request.endpoint, failure, _route(journey)))
+        number = exchange.answer.sequence_number
+        event = sse_error(journey.request.endpoint, failure, _route(journey), number)
+        await response.write(event)
         await response.write_eof()
     else:
         _abort(http)
