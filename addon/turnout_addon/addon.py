@@ -39,7 +39,7 @@ from turnout_addon.passage import Passage, announced_length
 from turnout_addon.reload import follow
 from turnout_addon.routing import Routing, passed
 from turnout_addon.sidecar_client import SidecarClient
-from turnout_addon.streaming import Tee
+from turnout_addon.streaming import Tee, ending_of
 from turnout_rules.decision import Decision
 from turnout_rules.decision_log import DecisionLog, decision_log_path
 from turnout_rules.endpoints import classify, counted_path
@@ -256,7 +256,10 @@ class Turnout:
             self._stream(response, passage)
 
     def response(self, flow: http.HTTPFlow) -> None:
-        """The whole response has gone out."""
+        """The whole response has gone out, or there is none to go out."""
+        passage = self._passages.get(flow)
+        if passage is not None and passage.ending is not None and flow.response is not None:
+            passage.ending.fill(flow.response)
         self._finish(flow)
 
     def error(self, flow: http.HTTPFlow) -> None:
@@ -372,11 +375,16 @@ class Turnout:
         self.metrics.decided(decision)
 
     def _stream(self, response: http.Response, passage: Passage | None) -> None:
-        if passage is None or not self._keeps_bodies:
-            response.stream = True
+        response.stream = True
+        if passage is None:
             return
-        limit = passage.routing.settings.proxy.keep_flow_bytes // _STREAM_SHARE
-        response.stream = passage.tee = Tee(limit)
+        if self._keeps_bodies:
+            limit = passage.routing.settings.proxy.keep_flow_bytes // _STREAM_SHARE
+            response.stream = passage.tee = Tee(limit)
+        if not passage.is_for_gateway:
+            decision, tee = passage.decision, passage.tee
+            passage.ending = ending_of(passage.endpoint, decision, response, tee)
+            response.stream = passage.ending or response.stream
 
     def _finish(self, flow: http.HTTPFlow) -> None:
         passage = self._passages.pop(flow, None)

@@ -8,7 +8,7 @@ from mitmproxy import http
 
 from turnout_addon.hosts import Origin
 from turnout_addon.routing import Routing
-from turnout_addon.streaming import Tee
+from turnout_addon.streaming import Ending, Tee
 from turnout_rules.decision import Decision
 
 
@@ -32,6 +32,7 @@ class Passage:
     is_answered: bool = False
     """The proxy itself answered; nothing was sent."""
     tee: Tee | None = None
+    ending: Ending | None = None
 
     @property
     def original(self) -> str:

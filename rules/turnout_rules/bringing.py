@@ -20,6 +20,8 @@ _CLOSING = frozenset({"response.completed", "response.incomplete", "response.can
 _CALLS = frozenset({"tool_calls", "function_call"})
 _TALKING = frozenset({"text", "thinking", "message", "reasoning", "output_text", "reasoning_text"})
 """Blocks, items and parts that may still be empty when they are announced; others say something."""
+_DEPTH = 8
+"""What lies deeper is not looked into: it is something."""
 _UNDER_WAY = frozenset({"queued", "in_progress"})
 
 
@@ -132,24 +134,26 @@ def _is_said(block: Any) -> bool:
     """Whether an announced block or item says something: a tool call does by being there."""
     if not isinstance(block, Mapping):
         return False
-    return block.get("type") not in _TALKING or _says(block)
+    return str(block.get("type")) not in _TALKING or _says(block)
 
 
-def _says(part: Any) -> bool:
+def _says(part: Any, depth: int = _DEPTH) -> bool:
     """Whether any field but the formal ones holds something."""
     if not isinstance(part, Mapping):
         return bool(part)
     return any(
-        bool(value) if key in _CALLS else _holds(value)
+        bool(value) if key in _CALLS else _holds(value, depth)
         for key, value in part.items()
         if key not in _NO_CONTENT
     )
 
 
-def _holds(value: Any) -> bool:
+def _holds(value: Any, depth: int) -> bool:
+    if depth == 0 or not isinstance(value, list | Mapping):
+        return bool(value)
     if isinstance(value, list):
-        return any(map(_holds, value))
-    return _says(value) if isinstance(value, Mapping) else bool(value)
+        return any(_holds(entry, depth - 1) for entry in value)
+    return _says(value, depth - 1)
 
 
 def _is_message(value: Mapping[str, Any]) -> bool:
@@ -157,7 +161,7 @@ def _is_message(value: Mapping[str, Any]) -> bool:
 
 
 def _is_response(value: Mapping[str, Any]) -> bool:
-    status = value.get("status")
+    status = str(value.get("status"))
     is_unfinished = status in _UNDER_WAY or status in ("incomplete", "cancelled")
     return is_unfinished or bool(value.get("output")) or _output_tokens(value) > 0
 

@@ -162,7 +162,7 @@ def _status_of(error: Any) -> int:
     if not isinstance(error, dict):
         return 502
     if isinstance(inner := error.get("error"), dict):
-        return _status_of(inner)
+        error = inner
     for key in ("status", "status_code", "code", "type"):
         value = str(error.get(key)).lower()
         if len(value) == 3 and value.isdecimal() and 400 <= int(value) < 600:

@@ -9,6 +9,8 @@ import json
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from turnout_rules.answers import MAX_PREAMBLE_BYTES, Answer
 from turnout_rules.sse import MAX_EVENT_BYTES
@@ -382,3 +384,67 @@ def test_more_than_is_ever_held_back_counts_as_an_answer() -> None:
     assert event.is_good
     event.end()
     assert not event.is_cut
+
+
+KEYS = st.sampled_from(
+    [
+        "type",
+        "status",
+        "error",
+        "object",
+        "response",
+        "choices",
+        "delta",
+        "message",
+        "text",
+        "finish_reason",
+        "usage",
+        "item",
+        "part",
+        "content",
+        "content_block",
+        "output",
+        "completion_tokens",
+        "sequence_number",
+        "tool_calls",
+        "data",
+    ]
+)
+WORDS = st.sampled_from(
+    [
+        "error",
+        "ping",
+        "response.failed",
+        "response.completed",
+        "response.output_item.added",
+        "message_start",
+        "content_block_start",
+        "message_delta",
+        "failed",
+        "queued",
+    ]
+)
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | WORDS | st.just(""),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@given(
+    st.sampled_from(["chat", "completions", "messages", "responses", "embeddings"]),
+    st.lists(VALUES, max_size=3),
+)
+def test_whatever_json_comes_is_weighed_without_an_exception(
+    endpoint: str, values: list[Any]
+) -> None:
+    answer = ended(endpoint, sse(*values))
+    assert answer.is_good != (answer.flaw is not None)
+    for value in values:
+        body = ended(endpoint, json.dumps(value).encode(), "application/json")
+        assert body.is_good != (body.flaw is not None)
+
+
+def test_deep_json_is_weighed_without_an_exception() -> None:
+    deep = '{"content":' * 400 + "1" + "}" * 400
+    assert watched("chat", sse('{"choices":[{"delta":' + deep + "}]}")).is_good
