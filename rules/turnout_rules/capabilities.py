@@ -1,8 +1,10 @@
 """Whether a target can serve a request as it is, and if not, in a few words why.
 
-`supports` of the model, else of the upstream, else the preset of its engine or provider. What is
-unknown is not held against a target. `stream` and `reasoning` never stand in the way: every target
-streams, and an effort that a target does not know is dropped or mapped.
+`supports` of the model, else of the upstream, else the preset of its engine or provider. A stated
+`supports` is the whole list: what it leaves out (tools, a JSON schema) the target cannot do, while
+endpoints are only limited by those that are named. What is unknown is not held against a target.
+`stream` and `reasoning` never stand in the way: every target streams, and an effort that a target
+does not know is dropped or mapped.
 """
 
 from __future__ import annotations
@@ -39,7 +41,7 @@ def obstacle(request: Request, target: Target) -> str:
         supports = target.upstream.supports
     if words := _endpoint_obstacle(request.endpoint, supports, provider):
         return words
-    able = provider.supports if supports is None or not (supports - _ENDPOINT_NAMES) else supports
+    able = provider.supports if supports is None else supports
     if able is not None and (lacking := request.needs - able - _SOFT):
         return ", ".join(_OBSTACLES.get(need, f"no {need}") for need in sorted(lacking))
     return _size_obstacle(request, target) or _id_obstacle(request, provider)
