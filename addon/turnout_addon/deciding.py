@@ -20,7 +20,7 @@ from turnout_addon.hosts import Origin
 from turnout_addon.passage import Passage
 from turnout_addon.routing import Routing, passed
 from turnout_addon.sidecar_client import SidecarClient, is_listening
-from turnout_rules.decision import Decision, Verdict
+from turnout_rules.decision import PASS, Decision, Verdict
 from turnout_rules.decision_flow import Classify
 from turnout_rules.decision_log import DecisionLog
 from turnout_rules.endpoints import counted_path
@@ -124,7 +124,8 @@ class Decider:
         """The gateway, if it is there; else direct where that is possible, else a clear refusal."""
         if await is_listening(self.gateway):
             return plans.plan(routing, received, request, decision, self.gateway, self._token)
-        if not routing.table.resolve(decision.target).upstream.is_managed:
+        is_pass = decision.target == PASS
+        if is_pass or not routing.table.resolve(decision.target).upstream.is_managed:
             reason = f"{decision.reason}; sidecar away, sent without fallback"
             direct = msgspec.structs.replace(decision, via_sidecar=False, reason=reason)
             return plans.plan(routing, received, request, direct, self.gateway)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import ssl
 import types
 from collections.abc import Callable, Iterable
 from contextlib import AsyncExitStack
@@ -23,6 +24,7 @@ from yarl import URL
 
 from turnout_rules.answers import Answer
 from turnout_rules.credentials import Keyring, MissingKey
+from turnout_rules.decision import PASS
 from turnout_rules.model import Route, Target
 from turnout_rules.request import Request
 from turnout_rules.rewriting import rewrite
@@ -30,16 +32,17 @@ from turnout_sidecar.backends import Refused
 from turnout_sidecar.exchanging import Exchange, Failed, broken, late
 from turnout_sidecar.failures import Failure, judge_answer
 from turnout_sidecar.leasing import Leased, Lessor
+from turnout_sidecar.passing import Passed
 
 log = logging.getLogger(__name__)
 CONNECT_TIMEOUT_S = 10.0
 MAX_ERROR_BYTES = 1024 * 1024
 ERROR_BODY_TIMEOUT_S = 10.0
-_DROPPED = frozenset(
+_ORIGIN_FAILS = frozenset((429, *range(500, 600)))
+_OF_CONNECTION = frozenset(
     [
         "accept-encoding",
         "connection",
-        "content-encoding",
         "content-length",
         "expect",
         "host",
@@ -51,6 +54,7 @@ _DROPPED = frozenset(
         "upgrade",
     ]
 )
+_DROPPED = _OF_CONNECTION | {"content-encoding"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +75,24 @@ class Errand:
     deadline_s: float | None
     first_byte_s: float
     on_wait: Callable[[Any], None] | None = None
+    origin: Passed | None = None
+    """Carry this instead, as it is, to its own server;"""
+    origin_proxy: str = ""
+    """through the company proxy, if there is one;"""
+    origin_trust: ssl.SSLContext | None = None
+    """trusting this, if it is more than the public roots."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Parcel:
+    """What is sent, ready to go."""
+
+    url: str
+    body: bytes = field(repr=False)
+    headers: CIMultiDict[str] = field(repr=False)
+    adjustments: tuple[str, ...] = ()
+    way: dict[str, Any] = field(default_factory=dict)
+    """How to connect, if not as usual."""
 
 
 @dataclass(slots=True)
@@ -120,6 +142,20 @@ class Forwarder:
             raise
 
     async def _open(self, errand: Errand, stack: AsyncExitStack) -> Exchange:
+        parcel = _passed(errand) if errand.origin else await self._pack(errand, stack)
+        try:
+            async with asyncio.timeout(errand.first_byte_s):
+                response = await self._send(parcel, errand, stack)
+                exchange = _exchange(errand, response, parcel.adjustments, stack)
+                if response.status >= 300:
+                    exchange.held += await _judged_error(response, errand.target)
+                await exchange.begin()
+        except TimeoutError:
+            raise Failed(late(errand.target, errand.first_byte_s)) from None
+        return exchange
+
+    async def _pack(self, errand: Errand, stack: AsyncExitStack) -> _Parcel:
+        """The request rewritten for its target, with the target's own key, once there is room."""
         try:
             headers = errand.keyring.outgoing(errand.headers, errand.target, errand.route)
         except MissingKey as error:
@@ -128,16 +164,7 @@ class Forwarder:
         target = _at(errand.target, lease)
         rewritten = rewrite(errand.request, target, errand.route)
         url = _origin(target) + rewritten.path
-        try:
-            async with asyncio.timeout(errand.first_byte_s):
-                response = await self._send(url, rewritten.body, headers, errand, stack)
-                exchange = _exchange(errand, response, rewritten.adjustments, stack)
-                if response.status >= 300:
-                    exchange.held += await _judged_error(response, errand.target)
-                await exchange.begin()
-        except TimeoutError:
-            raise Failed(late(errand.target, errand.first_byte_s)) from None
-        return exchange
+        return _Parcel(url, rewritten.body, _clean(headers, _DROPPED), rewritten.adjustments)
 
     async def _lease(self, errand: Errand, stack: AsyncExitStack) -> Leased:
         lease = self._lessor.lease(
@@ -153,14 +180,8 @@ class Forwarder:
             raise Failed(_refusal(refused)) from refused
 
     async def _send(
-        self,
-        url: str,
-        body: bytes,
-        headers: list[tuple[str, str]],
-        errand: Errand,
-        stack: AsyncExitStack,
+        self, parcel: _Parcel, errand: Errand, stack: AsyncExitStack
     ) -> aiohttp.ClientResponse:
-        outgoing = _clean(headers)
         idle = aiohttp.ClientTimeout(
             total=None, sock_connect=CONNECT_TIMEOUT_S, sock_read=errand.first_byte_s
         )
@@ -168,12 +189,13 @@ class Forwarder:
             trace = _Trace()
             try:
                 response = await self._session.post(
-                    URL(url, encoded=True),
-                    data=body,
-                    headers=outgoing,
+                    URL(parcel.url, encoded=True),
+                    data=parcel.body,
+                    headers=parcel.headers,
                     allow_redirects=False,
                     timeout=idle,
                     trace_request_ctx=trace,
+                    **parcel.way,
                 )
             except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
                 raise Failed(_unreachable(errand.target, error)) from error
@@ -214,6 +236,8 @@ async def _judged_error(response: aiohttp.ClientResponse, target: Target) -> byt
     body = await _error_body(response)
     content_type = response.headers.get("content-type", "")
     after = response.headers.get("retry-after")
+    if target.name == PASS and response.status not in _ORIGIN_FAILS:
+        return body  # a request that passes gets what its origin says
     failure = judge_answer(target.name, response.status, body, content_type, after)
     if failure is not None:
         raise Failed(failure)
@@ -260,12 +284,24 @@ def _origin(target: Target) -> str:
     return f"{parts.scheme}://{parts.netloc}"
 
 
-def _clean(headers: list[tuple[str, str]]) -> CIMultiDict[str]:
+def _passed(errand: Errand) -> _Parcel:
+    """The request as its client sent it, to the server that the client addressed."""
+    origin = errand.origin
+    assert origin is not None
+    way: dict[str, Any] = {}
+    if errand.origin_proxy:
+        way["proxy"] = errand.origin_proxy
+    if errand.origin_trust is not None:
+        way["ssl"] = errand.origin_trust
+    return _Parcel(origin.url, origin.body, _clean(origin.headers, _OF_CONNECTION), way=way)
+
+
+def _clean(headers: Iterable[tuple[str, str]], dropped: frozenset[str]) -> CIMultiDict[str]:
     """Without what belongs to a connection or to us; answers are asked for unencoded."""
     kept = [
         (name, value)
         for name, value in headers
-        if name.lower() not in _DROPPED and not name.lower().startswith("x-turnout-")
+        if name.lower() not in dropped and not name.lower().startswith("x-turnout-")
     ]
     outgoing = CIMultiDict(kept)
     outgoing["accept-encoding"] = "identity"

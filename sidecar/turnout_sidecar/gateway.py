@@ -14,6 +14,7 @@ from typing import Any
 from aiohttp import web
 
 from turnout_rules.counting import COUNT_HEADER, estimated_count
+from turnout_rules.decision import PASS
 from turnout_rules.endpoints import classify, counted_path
 from turnout_rules.errors import error_body
 from turnout_rules.naming import printable
@@ -25,23 +26,21 @@ from turnout_sidecar.keepalive import WaitingClient
 from turnout_sidecar.metrics import Metrics, target_label
 
 log = logging.getLogger(__name__)
-_NOT_PASSED_ON = frozenset(
+_OF_CONNECTION = frozenset(
     [
-        "alt-svc",
         "connection",
         "content-encoding",
         "content-length",
-        "date",
         "keep-alive",
         "proxy-authenticate",
         "proxy-connection",
-        "server",
-        "set-cookie",
-        "strict-transport-security",
         "trailer",
         "transfer-encoding",
         "upgrade",
     ]
+)
+_OF_ANOTHER_HOST = frozenset(
+    ["alt-svc", "date", "server", "set-cookie", "strict-transport-security"]
 )
 _MAX_HEADER_CHARS = 2_000
 CLIENT_TIMEOUT_S = 120.0
@@ -215,9 +214,11 @@ def _answer(
 def _response(journey: Journey, exchange: Exchange) -> web.StreamResponse:
     """The head of an answer that is passed on."""
     response = web.StreamResponse(status=exchange.status)
+    is_own = exchange.target.name == PASS
+    dropped = _OF_CONNECTION if is_own else _OF_CONNECTION | _OF_ANOTHER_HOST
     for name, value in exchange.headers.items():
         low = name.lower()
-        if low not in _NOT_PASSED_ON and not low.startswith("x-turnout-"):
+        if low not in dropped and not low.startswith("x-turnout-"):
             response.headers.add(name, value)
     if exchange.content_length is not None:
         response.content_length = exchange.content_length

@@ -22,6 +22,7 @@ routes:
   - {name: own_key, match: [ownkey], target: keyed/gpt-4o}
   - {name: keyless, match: [keyless], target: unkeyed/m}
   - {name: engine, match: [engine], target: local/m, fallback: [other/m]}
+  - {name: backed, match: [backed], target: pass, fallback: [other/m]}
   - {name: stop, match: [stop], target: block, message: Not here.}
 """
 UPSTREAMS = """
@@ -106,6 +107,27 @@ def test_the_gateway_gets_the_body_as_it_came_and_the_decision(routing: Routing)
     assert headers["x-turnout-targets"] == "local/m, other/m"
     assert headers["x-turnout-route"] == "engine"
     assert headers["x-turnout-token"] == "t0ken"
+    assert not {"authorization", "cookie", "openai-organization"} & headers.keys()
+
+
+def test_a_pass_with_a_fallback_is_handed_over_under_names_of_its_own(routing: Routing) -> None:
+    plan, headers = sent(planned(routing, "backed", "/v1/chat/completions?x=1"))
+    assert plan.is_for_gateway
+    assert headers["x-turnout-targets"] == "pass, other/m"
+    assert headers["x-turnout-pass-to"] == "https://api.openai.com/v1/chat/completions?x=1"
+    own = {
+        name.removeprefix("x-turnout-pass-"): value
+        for name, value in headers.items()
+        if name.startswith("x-turnout-pass-") and name != "x-turnout-pass-to"
+    }
+    assert own == {
+        "authorization": "Bearer sk-client",
+        "cookie": "a=b",
+        "openai-organization": "org",
+        "content-type": "application/json",
+        "user-agent": "test",
+        "digest": "x",
+    }
     assert not {"authorization", "cookie", "openai-organization"} & headers.keys()
 
 
