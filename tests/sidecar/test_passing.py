@@ -280,6 +280,20 @@ async def test_the_gateway_is_no_way_to_other_servers(tmp_path: Path, to: str) -
     assert json.loads(body)["error"]["code"] == "foreign_origin"
 
 
+async def test_the_origin_is_reached_through_the_company_proxy(tmp_path: Path) -> None:
+    async with provider(answering("own")) as way, provider(answering("first")) as first:
+        upstreams = f"upstreams:\n  one: {{base_url: {first.url}}}\n"
+        company = way.url.removesuffix("/v1")
+        settings = f"proxy: {{intercept: ['*.example'], upstream_proxy: '{company}'}}\n"
+        routes = ROUTES.replace(", two/b", "")
+        rules = write_rules(tmp_path / "rules", routes, upstreams, settings)
+        async with sidecar(rules) as it:
+            to = f"http://api.example{PATH}"
+            status, headers, _ = await ask(it, handed_over(way, to=to))
+    assert (status, headers["x-turnout-target"]) == (200, "pass")
+    assert way.headers[0]["host"] == "api.example"
+
+
 async def test_without_an_origin_a_pass_is_still_no_target(tmp_path: Path) -> None:
     async with planes(tmp_path, answering("own")) as (it, _, first, _):
         status, _, _ = await ask(it, {"content-type": "application/json"})
