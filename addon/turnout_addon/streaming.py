@@ -7,6 +7,8 @@ that ends too early an error is added; what was passed to its origin is never ad
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from mitmproxy import http
 
 from turnout_addon.display import passes
@@ -14,8 +16,31 @@ from turnout_rules.answers import Answer
 from turnout_rules.decision import Decision
 from turnout_rules.errors import error_body, error_event
 
+if TYPE_CHECKING:
+    from turnout_addon.passage import Passage
+
+# A share of what mitmweb may keep in all: one stream never pushes every other flow out.
+_STREAM_SHARE = 8
 _NOTHING = "answered 200 and sent nothing"
 _UNFINISHED = "ended its stream without its closing event"
+
+
+def stream(response: http.Response, passage: Passage | None, *, keeps_body: bool) -> None:
+    """Let the body through as it comes, with whoever looks at it on the way in `passage`."""
+    response.stream = True
+    if passage is None:
+        return
+    if keeps_body:
+        limit = passage.routing.settings.proxy.keep_flow_bytes // _STREAM_SHARE
+        response.stream = passage.tee = Tee(limit)
+    decision = passage.decision
+    if decision is None or passage.is_for_gateway or passes(decision) or not passage.endpoint:
+        return
+    length = response.headers.get("content-length", "0")
+    is_open = length == "0" and "content-encoding" not in response.headers
+    if is_open and 200 <= response.status_code < 300:
+        passage.ending = Ending(passage.endpoint, decision, response, passage.tee)
+        response.stream = passage.ending
 
 
 class Tee:
@@ -86,10 +111,12 @@ class Ending:
     def __call__(self, chunk: bytes) -> bytes:
         """The chunk as it came; at the end, what the client must still be told."""
         self._was_streamed = True
-        if chunk:
-            self._answer.feed(chunk)
-        elif self._can_add:
-            chunk = self._last_words()
+        # A plain body that has begun is the client's to judge.
+        if self._answer.is_stream or not self._answer.has_begun:
+            if chunk:
+                self._answer.feed(chunk)
+            elif self._can_add:
+                chunk = self._last_words()
         return self._tee(chunk) if self._tee else chunk
 
     def fill(self, response: http.Response) -> None:
@@ -102,6 +129,7 @@ class Ending:
         response.content = self._error("upstream_empty", self._message(_NOTHING))
 
     def _last_words(self) -> bytes:
+        """An error event behind a stream, an error body in the place of none; else nothing."""
         answer = self._answer
         answer.end()
         if answer.is_cut:
@@ -125,16 +153,3 @@ class Ending:
 
     def _error(self, code: str, message: str) -> bytes:
         return error_body(self._endpoint, 502, message, code=code, route=self._decision.route)
-
-
-def ending_of(
-    endpoint: str, decision: Decision | None, response: http.Response, tee: Tee | None
-) -> Ending | None:
-    """None for what is not a target's good answer, or could not be added to."""
-    if decision is None or passes(decision) or not endpoint:
-        return None
-    headers = response.headers
-    is_open = headers.get("content-length", "0") == "0" and "content-encoding" not in headers
-    if not is_open or not 200 <= response.status_code < 300:
-        return None
-    return Ending(endpoint, decision, response, tee)
