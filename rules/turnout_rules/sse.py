@@ -68,6 +68,11 @@ class Events:
         self._data: list[bytes] = []
         self._data_bytes = 0
 
+    @property
+    def is_between(self) -> bool:
+        """Whether what has come so far ends with the end of an event."""
+        return not (self._rest_bytes or self._data or self._name or self._ends_in_cr)
+
     def feed(self, chunk: bytes) -> Iterator[Event]:
         """The events that `chunk` completes; raises `TooLong`. To be read to its end."""
         if self._ends_in_cr and chunk.startswith(b"\n"):

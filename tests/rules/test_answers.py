@@ -386,6 +386,43 @@ def test_more_than_is_ever_held_back_counts_as_an_answer() -> None:
     assert not event.is_cut
 
 
+@pytest.mark.parametrize("space", ["", " ", "  "])
+def test_what_closes_is_found_among_content_that_is_read_over(space: str) -> None:
+    content = b'data: {"choices":[{"delta":{"content":"x"},"finish_reason":null}]}\n\n'
+    finish = b'data: {"choices":[{"delta":{},"finish_reason":%s"stop"}]}\n\n' % space.encode()
+    closing = {
+        "chat": finish,
+        "completions": finish,
+        "messages": sse({"type": "message_delta", "delta": {"stop_reason": "end_turn"}}),
+        "responses": sse({"type": "response.incomplete", "response": {}}),
+    }
+    for endpoint, last in closing.items():
+        answer = watched(endpoint, sse(CONTENT_OF[endpoint]))
+        for _ in range(3):
+            answer.feed(content if endpoint == "chat" else sse(CONTENT_OF[endpoint]))
+        assert not answer.is_closed
+        answer.feed(last)
+        assert answer.is_closed
+
+
+CONTENT_OF: dict[str, Any] = {
+    "chat": delta(content="x"),
+    "completions": {"choices": [{"text": "x"}]},
+    "messages": block("tool_use", id="t"),
+    "responses": {"type": "response.output_text.delta", "delta": "x", "sequence_number": 7},
+}
+
+
+def test_the_count_is_right_after_content_that_was_read_over() -> None:
+    answer = Answer("responses", content_type="text/event-stream")
+    for number in range(5):
+        answer.feed(sse({**CONTENT_OF["responses"], "sequence_number": number}))
+    answer.feed(b": keep-alive\n\n")
+    answer.end()
+    assert answer.is_cut
+    assert answer.sequence_number == 5
+
+
 KEYS = st.sampled_from(
     [
         "type",
