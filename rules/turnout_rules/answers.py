@@ -48,6 +48,7 @@ class Answer:
         "_is_ending",
         "_is_given_up",
         "_skimmed",
+        "_unread",
         "flaw",
         "has_begun",
         "is_closed",
@@ -65,6 +66,7 @@ class Answer:
         self._body: bytearray | None = None
         self._is_ending = False
         self._skimmed = b""
+        self._unread = b""
         self._is_given_up = False
         self.is_stream = "event-stream" in content_type.lower()
         """Whether it is a stream of events: by its header, then by its first bytes."""
@@ -75,11 +77,11 @@ class Answer:
         self.flaw: Flaw | None = None
         """Found before any content had come."""
         self.is_closed = False
-        """Its closing event has come, or an error."""
+        """Its closing event has come, or an error. Known for sure at the end."""
         self.is_odd = False
         """It speaks no format we know: nothing is missed at its end."""
         self.sequence_number = 0
-        """Of the next event, where the stream counts its events."""
+        """Of the next event, where the stream counts its events. Right at the end."""
 
     @property
     def is_decided(self) -> bool:
@@ -92,9 +94,11 @@ class Answer:
         return self.is_stream and not self.is_closed and not self.is_odd
 
     def feed(self, chunk: bytes) -> None:
-        """Look at the next bytes."""
+        """Look at the next bytes: until there is content at once, behind it when there is time."""
         if self.is_closed or self._is_given_up:
             return
+        if self._unread:
+            chunk, self._unread = self._unread + chunk, b""
         if self._events is not None:
             if self.is_good and self._events.is_between and _is_mere_content(chunk):
                 self._skimmed = chunk if b"sequence_number" in chunk else self._skimmed
@@ -114,6 +118,7 @@ class Answer:
         if self._events is not None and not self.is_closed and not self._is_given_up:
             self._is_ending = True
             self._take(Events().feed(self._skimmed))
+            self._look_at(self._events, self._unread)
             self._take(self._events.end())
         if self._body is not None and not self.is_decided:
             self._judge(bytes(self._body))
@@ -143,8 +148,15 @@ class Answer:
         self.feed(start)
 
     def _look_at(self, events: Events, chunk: bytes) -> None:
+        was_decided = self.is_decided
         try:
-            self._take(events.feed(chunk))
+            while chunk and not self.is_decided:
+                event, chunk = _first_event(chunk)
+                self._take(events.feed(event))
+            if was_decided:
+                self._take(events.feed(chunk))
+            else:
+                self._unread = chunk  # a burst: its first token does not wait for its last
         except TooLong:
             self._give_up()
 
@@ -199,6 +211,15 @@ class Answer:
             self.is_good = True
         else:
             self.flaw = Flaw("empty")
+
+
+def _first_event(chunk: bytes) -> tuple[bytes, bytes]:
+    """`chunk` cut behind its first empty line."""
+    for end in _ENDS:
+        head, found, rest = chunk.partition(end)
+        if found:
+            return head + found, rest
+    return chunk, b""
 
 
 def _is_mere_content(chunk: bytes) -> bool:

@@ -83,9 +83,9 @@ class Exchange:
                 self.answer.feed(chunk)
                 yield chunk
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
+            self._end()
             raise Failed(broken(self.target, error, is_begun=True)) from error
-        if self.status < 300 and not self._has_ended:
-            self.answer.end()
+        self._end()
         if self.status < 300 and self.answer.is_cut:
             raise Failed(_cut(self.target))
 
@@ -108,8 +108,12 @@ class Exchange:
         if chunk:
             self.answer.feed(chunk)
         else:
-            self.answer.end()
+            self._end()
+
+    def _end(self) -> None:
+        if not self._has_ended:
             self._has_ended = True
+            self.answer.end()
 
 
 def broken(target: Target, error: Exception, *, is_begun: bool = False) -> Failure:

@@ -373,8 +373,8 @@ def test_the_streams_count_of_events_is_followed() -> None:
     events = [
         {"type": "response.output_text.delta", "delta": "x", "sequence_number": n} for n in (4, 5)
     ]
-    assert watched("responses", sse(CREATED, *events)).sequence_number == 6
-    assert watched("chat", sse(delta(content="x"))).sequence_number == 0
+    assert ended("responses", sse(CREATED, *events)).sequence_number == 6
+    assert ended("chat", sse(delta(content="x"))).sequence_number == 0
 
 
 def test_more_than_is_ever_held_back_counts_as_an_answer() -> None:

@@ -360,6 +360,24 @@ async def test_a_stream_without_its_closing_event_gets_an_error_event(
         assert event["error"]["code"] == "upstream_broken"
 
 
+async def test_a_stream_that_breaks_off_counts_on(tmp_path: Path) -> None:
+    async def breaks_off(http: web.Request, body: dict[str, Any]) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"content-type": STREAM})
+        await response.prepare(http)
+        await response.write(PREAMBLE["responses"] + CONTENT["responses"])
+        for number in (3, 4, 5):
+            delta = {"type": "response.output_text.delta", "delta": "x"}
+            await response.write(named({**delta, "sequence_number": number}))
+            await asyncio.sleep(0.02)
+        assert http.transport is not None
+        http.transport.abort()
+        return response
+
+    async with gateway(tmp_path, breaks_off, good("responses")) as (it, _):
+        _, _, body = await ask(it, "responses")
+    assert error_event(body)["sequence_number"] == 6
+
+
 @pytest.mark.parametrize("endpoint", PATHS)
 async def test_an_upstreams_own_error_behind_content_is_passed_on_alone(
     tmp_path: Path, endpoint: str
