@@ -126,7 +126,8 @@ def plan_count(
     `request` reads as the one to be counted. Where the conversation passes, so does this.
     """
     if decision.is_observed or decision.target in (PASS, BLOCK):
-        return plan(routing, received, request, decision, gateway)
+        direct = msgspec.structs.replace(decision, via_sidecar=False)
+        return plan(routing, received, request, direct, gateway)
     target = routing.table.resolve(decision.target)
     if request.endpoint not in provider_of(target.upstream).counts:
         return Count(estimated_count(request))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from proxy_kit import write_rules
@@ -136,3 +137,15 @@ def test_a_block_and_a_pass(routing: Routing) -> None:
     assert isinstance(plan, plans.Answer)
     assert json.loads(plan.body)["error"]["message"] == "Not here."
     assert planned(routing, "nothing of these") == plans.Leave(None)
+
+
+def test_a_count_of_a_pass_with_a_fallback_stays_with_its_origin(routing: Routing) -> None:
+    body = {"model": "m", "max_tokens": 1, "messages": [{"role": "user", "content": "backed"}]}
+    raw, path = json.dumps(body).encode(), "/v1/messages"
+    received = plans.Received(ORIGIN, False, f"{path}/count_tokens", FIELDS, raw)
+    request = routing.reader.read(method="POST", path=path, headers={}, body=raw, host=ORIGIN.host)
+    decision = routing.table.decide(request)
+    assert decision.target == "pass"
+    assert plans.plan_count(routing, received, request, decision, GATEWAY) == plans.Leave(None)
+    via = msgspec.structs.replace(decision, via_sidecar=True, fallback=("other/m",))
+    assert plans.plan_count(routing, received, request, via, GATEWAY) == plans.Leave(None)
