@@ -39,7 +39,7 @@ from turnout_addon.passage import Passage, announced_length
 from turnout_addon.reload import follow
 from turnout_addon.routing import Routing, passed
 from turnout_addon.sidecar_client import SidecarClient
-from turnout_addon.streaming import Tee, turned_back
+from turnout_addon.streaming import stream
 from turnout_rules.decision import Decision
 from turnout_rules.decision_log import DecisionLog, decision_log_path
 from turnout_rules.endpoints import classify, counted_path
@@ -51,8 +51,6 @@ from turnout_rules.watching import RulesWatch
 
 # Bodies of endpoints that no rule may touch are not collected past this size.
 _COLLECT_BYTES = 1024 * 1024
-# A share of what mitmweb may keep in all: one stream never pushes every other flow out.
-_STREAM_SHARE = 8
 
 logger = logging.getLogger(__name__)
 
@@ -253,10 +251,13 @@ class Turnout:
             if passage.is_count and response.status_code == 200:
                 display.put_count(response.headers, is_estimate=passage.is_answered)
         if passage is None or not passage.is_answered:
-            response.stream = self._stream(flow, passage)
+            stream(flow, passage, keeps_body=self._keeps_bodies)
 
     def response(self, flow: http.HTTPFlow) -> None:
-        """The whole response has gone out."""
+        """The whole response has gone out, or there is none to go out."""
+        passage = self._passages.get(flow)
+        if passage is not None and passage.ending is not None and flow.response is not None:
+            passage.ending.fill(flow.response)
         self._finish(flow)
 
     def error(self, flow: http.HTTPFlow) -> None:
@@ -371,15 +372,6 @@ class Turnout:
         display.show(flow, decision, original=passage.original, note=note, is_refused=is_refused)
         logger.info("turnout: %s", flow.comment)
         self.metrics.decided(decision)
-
-    def _stream(self, flow: http.HTTPFlow, passage: Passage | None) -> Tee | bool:
-        if passage is None:
-            return True
-        limit = passage.routing.settings.proxy.keep_flow_bytes // _STREAM_SHARE
-        turned = turned_back(flow, passage.endpoint, passage.calls)
-        if self._keeps_bodies or turned is not None:
-            passage.tee = Tee(limit if self._keeps_bodies else 0, turned)
-        return passage.tee or True
 
     def _finish(self, flow: http.HTTPFlow) -> None:
         passage = self._passages.pop(flow, None)

@@ -16,11 +16,12 @@ from mitmproxy import http
 
 from turnout_addon import plans
 from turnout_addon.display import passes
+from turnout_addon.guard import is_loopback_host
 from turnout_addon.hosts import Origin
 from turnout_addon.passage import Passage
 from turnout_addon.routing import Routing, passed
 from turnout_addon.sidecar_client import SidecarClient, is_listening
-from turnout_rules.decision import Decision, Verdict
+from turnout_rules.decision import PASS, Decision, Verdict
 from turnout_rules.decision_flow import Classify
 from turnout_rules.decision_log import DecisionLog
 from turnout_rules.endpoints import counted_path
@@ -122,9 +123,12 @@ class Decider:
         decision: Decision,
     ) -> plans.Plan:
         """The gateway, if it is there; else direct where that is possible, else a clear refusal."""
-        if await is_listening(self.gateway):
+        is_pass = decision.target == PASS
+        # The client's own key stays on this machine, but for the way to its origin.
+        may_go = not is_pass or is_loopback_host(self.gateway.host)
+        if may_go and await is_listening(self.gateway):
             return plans.plan(routing, received, request, decision, self.gateway, self._token)
-        if not routing.table.resolve(decision.target).upstream.is_managed:
+        if is_pass or not routing.table.resolve(decision.target).upstream.is_managed:
             reason = f"{decision.reason}; sidecar away, sent without fallback"
             direct = msgspec.structs.replace(decision, via_sidecar=False, reason=reason)
             return plans.plan(routing, received, request, direct, self.gateway)

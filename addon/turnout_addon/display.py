@@ -111,6 +111,8 @@ def outcome(flow: http.HTTPFlow, passage: Passage, response: http.Response) -> l
         notes.append(f"served by {served}" + (f" after {attempts}" if attempts else ""))
     if passage.tee is not None and passage.tee.is_cut:
         notes.append(f"only the first {passage.tee.kept_bytes} bytes are kept")
+    if passage.ending is not None and passage.ending.is_told:
+        notes.append("ended too early, the client was told")
     if flow.error is not None:
         notes.append("broken off")
     return notes

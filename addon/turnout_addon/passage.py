@@ -8,7 +8,7 @@ from mitmproxy import http
 
 from turnout_addon.hosts import Origin
 from turnout_addon.routing import Routing
-from turnout_addon.streaming import Tee
+from turnout_addon.streaming import Ending, Tee
 from turnout_rules.decision import Decision
 from turnout_rules.tool_names import Calls
 
@@ -35,6 +35,7 @@ class Passage:
     tee: Tee | None = None
     calls: Calls | None = None
     """Tools under other names than the client's: the answer is turned back."""
+    ending: Ending | None = None
 
     @property
     def original(self) -> str:

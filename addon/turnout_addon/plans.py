@@ -29,12 +29,12 @@ from turnout_rules.tool_names import Calls
 Fields = tuple[tuple[str, str], ...]
 RETRY_AFTER_S = 2
 
-# What describes the bytes on the old connection or the old body; wrong for the new ones.
-_STALE = frozenset(
+# What describes the old connection, or with it the old body; wrong for the new ones.
+_OF_CONNECTION = frozenset(
     {"host", "connection", "keep-alive", "proxy-connection", "te", "trailer", "upgrade", "expect"}
-    | {"content-length", "transfer-encoding", "digest", "content-digest", "repr-digest"}
-    | {"content-md5", "proxy-authorization", "http2-settings"}
+    | {"content-length", "transfer-encoding", "proxy-authorization", "http2-settings"}
 )
+_STALE = _OF_CONNECTION | {"digest", "content-digest", "repr-digest", "content-md5"}
 # Gateway: the words of the client that the gateway understands or that describe the body.
 _FOR_GATEWAY = frozenset(
     {"accept", "content-type", "content-encoding", "user-agent"}
@@ -107,7 +107,7 @@ def plan(
     if refused := refusal_of(request, decision):
         status, code, message = refused.status, refused.code, refused.message
         return refusal(request.endpoint, status, message, code=code, route=decision.route)
-    if decision.target == PASS:
+    if decision.target == PASS and not decision.via_sidecar:
         return Leave(received.origin if received.is_reverse else None)
     if decision.via_sidecar:
         return _to_gateway(received, request, decision, gateway, token)
@@ -129,7 +129,8 @@ def plan_count(
     `request` reads as the one to be counted. Where the conversation passes, so does this.
     """
     if decision.is_observed or decision.target in (PASS, BLOCK):
-        return plan(routing, received, request, decision, gateway)
+        direct = msgspec.structs.replace(decision, via_sidecar=False)
+        return plan(routing, received, request, direct, gateway)
     target = routing.table.resolve(decision.target)
     if request.endpoint not in provider_of(target.upstream).counts:
         return Count(estimated_count(request))
@@ -169,12 +170,25 @@ def _to_gateway(
         ("x-turnout-targets", targets),
         ("x-turnout-layer", decision.layer),
     ]
+    if decision.target == PASS:
+        fields += _for_its_origin(received)
     if token:
         fields.append(("x-turnout-token", token))
     query = urlsplit(received.path).query
     path = f"{gateway.path}/v1{SUFFIX_OF[request.endpoint]}" + (f"?{query}" if query else "")
     fields = _framed(fields, gateway, received.raw_body)
     return Send(gateway, path, tuple(fields), received.raw_body, decision, is_for_gateway=True)
+
+
+def _for_its_origin(received: Received) -> list[tuple[str, str]]:
+    """What the gateway needs to pass the request itself, under names that it sends to no target."""
+    url = f"{received.origin.scheme}://{received.origin.host_header}{received.path}"
+    own = [
+        (f"x-turnout-pass-{name}", value)
+        for name, value in received.fields
+        if name.lower() not in _OF_CONNECTION and not _is_ours(name)
+    ]
+    return [("x-turnout-pass-to", url), *own]
 
 
 def _direct(routing: Routing, received: Received, request: Request, decision: Decision) -> Send:

@@ -1,9 +1,10 @@
 """Whether a target can serve a request as it is, and if not, in a few words why.
 
-`supports` of the model, else of the upstream, else the preset of its engine or provider. What is
-unknown is not held against a target. `stream` and `reasoning` never stand in the way: every target
-streams, and an effort that a target does not know is dropped or mapped. Nor do kinds of tools that
-can be folded into plain functions.
+`supports` of the model, else of the upstream, else the preset of its engine or provider. A stated
+`supports` is the whole list: what it leaves out (tools, a JSON schema) the target cannot do, while
+endpoints are only limited by those that are named. What is unknown is not held against a target.
+`stream` and `reasoning` never stand in the way: every target streams, and an effort that a target
+does not know is dropped or mapped. Nor do kinds of tools that can be folded into plain functions.
 """
 
 from __future__ import annotations

@@ -80,9 +80,12 @@ class Chooser:
         names = (chosen,) if chosen else self._own_targets(route, request)
         if not names:
             return f"{route.script} chose nothing" if route.script else "it has no target"
-        if names[0] in (PASS, BLOCK):
-            return Choice(names[0], note=note)
-        if bond := _bond(route, request, is_named):
+        if names[0] == BLOCK:
+            return Choice(BLOCK, note=note)
+        bond = _bond(route, request, is_named)
+        if names[0] == PASS:
+            return Choice(PASS, fallback=() if bond else self._behind(route, request), note=note)
+        if bond:
             return bond
         if len(names) == 1 and not route.fallback and route.name not in self._captures:
             able = self._able(names[0], request)
@@ -108,7 +111,7 @@ class Chooser:
             if first is not None and at < count:
                 continue  # the other side of a split stands in, it is no fallback
             if name in (PASS, BLOCK):
-                # The gateway has no origin to leave a request to: the list ends here.
+                # Only as a route's own target does the origin have somebody behind it.
                 if first is None:
                     return Choice(name, note="; ".join(filter(None, (note, *obstacles))))
                 break
@@ -123,6 +126,11 @@ class Chooser:
         if obstacles:
             note = "; ".join(filter(None, (note, *obstacles)))
         return Choice(first.name, first, tuple(behind), note)
+
+    def _behind(self, route: Route, request: Request) -> tuple[str, ...]:
+        """Who may answer in the place of the origin: those of `fallback` that can serve."""
+        found = (self._able(name, request) for name in self._filled(route.fallback, route, request))
+        return tuple(dict.fromkeys(target.name for target in found if isinstance(target, Target)))
 
     def _able(self, name: str, request: Request) -> Target | str:
         try:

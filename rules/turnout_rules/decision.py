@@ -56,7 +56,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=False):
     """`metadata.task`, or what kind of side request of a tool it was recognised as."""
     elapsed_us: float = 0.0
     fallback: tuple[str, ...] = ()
-    """Further targets, tried in order before the first byte has gone to the client."""
+    """Further targets, tried in order before any content has gone to the client."""
     skipped: tuple[str, ...] = ()
     """Routes that matched and could not serve, each with its obstacle: `route: obstacle`."""
     adjustments: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""Errors as the client's own API words them: OpenAI's and Anthropic's error bodies."""
+"""Errors as the client's own API words them: OpenAI's and Anthropic's error bodies and events."""
 
 from __future__ import annotations
 
@@ -43,3 +43,22 @@ def error_body(
         body = {"error": error, "turnout": hint}
     # A message may quote bytes of a client's header that were no UTF-8.
     return json.dumps(body, ensure_ascii=False).encode(errors="backslashreplace")
+
+
+def error_event(
+    endpoint: str, data: bytes, *, code: str, message: str, sequence_number: int = 0
+) -> bytes:
+    """An error as an event of the stream that the client of `endpoint` reads.
+
+    `data` is an error body of one line; the Responses API has a shape of its own for events, made
+    of `code` and `message`, and counts them: `sequence_number` is the stream's next. Starts with
+    an empty line, so that it stands alone even behind half an event.
+    """
+    if endpoint == "messages":
+        return b"\n\nevent: error\ndata: " + data + b"\n\n"
+    if endpoint == "responses":
+        event = {"type": "error", "code": code, "message": message, "param": None}
+        numbered = {**event, "sequence_number": sequence_number}
+        line = json.dumps(numbered, ensure_ascii=False).encode(errors="backslashreplace")
+        return b"\n\nevent: error\ndata: " + line + b"\n\n"
+    return b"\n\ndata: " + data + b"\n\n"

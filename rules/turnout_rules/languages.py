@@ -52,7 +52,7 @@ _STOP_WORDS = {
     "nl": "de het een is en van ik je niet met voor dat op te zijn wat hoe kan dit",
     "pl": "i w nie na to jest się do z że jak co czy dla mi po ale tak",
     "sv": "och att det är en ett jag du inte på med för som hur vad kan den",
-    "tr": "bir ve bu için ile ne nasıl mi ben sen de da çok var",
+    "tr": "bir ve bu için ile ne nasil mi ben sen de da çok var",
     "vi": "là và của có không cho tôi bạn một này được với như thế nào",
     "id": "yang dan di ini itu dengan untuk tidak saya anda apa bagaimana dari ke",
 }

@@ -1,7 +1,11 @@
 """One form for texts and patterns: NFKC, case folded, invisible characters out, spaces folded.
 
 Both sides of every comparison go through here once, so width, case and stray spaces never decide a
-route. Offsets do not map back to the original text, and nothing here tries to.
+route: a text, its capitals and its small letters have one form, in every language's own casing. So
+i, I, dotted İ and dotless ı are one letter (Turkish and Azerbaijani writers and programs casing by
+other rules meet), a Lithuanian dot kept under an accent is none, ς is σ, ß is ss. Accents count:
+é is not e, and Greek capitals without their tonos are other words. Offsets do not map back to the
+original text, and nothing here tries to.
 """
 
 from __future__ import annotations
@@ -24,6 +28,10 @@ _COMMON_WIDTHS = tuple(
     (c, unicodedata.normalize("NFKC", c)) for c in "，！（）：？；～　．／％＋－…"
 )
 _COMMON_SPACES = ("\n", "\t", "\r")
+_DOT_ABOVE = "\u0307"
+_CIRCUMFLEX = "\u0342"  # of Greek
+# Small letters whose dot is part of them (Soft_Dotted of Unicode's PropList), in NFKC.
+_DOTTED = "ijįɉɨʝϳіјᶖḭị"
 _normal_form = unicodedata.normalize
 _is_normal_form = unicodedata.is_normalized
 
@@ -36,15 +44,28 @@ def normalise(text: str) -> str:
     if not is_printable or _VS16 in text or _VS15 in text or _JOINER in text:
         text = _INVISIBLE.sub("", text)
     text = _nfkc(text)
-    folded = text.casefold()
+    # One is left over by NFKC behind a capital with iota; folding would put that between the two.
+    parts = _normal_form("NFD", text) if _CIRCUMFLEX in text else text
+    folded = parts.casefold()
     if folded != text:
         text = _normal_form("NFKC", folded)
+    if "ı" in text or _DOT_ABOVE in text:
+        text = _one_i(text)
     if not is_printable:
         return _fold_spaces(text)
     # NFKC and folding make nothing unprintable of what is printable: its only spaces are plain.
     while "  " in text:
         text = text.replace("  ", " ")
     return text.strip()
+
+
+def _one_i(text: str) -> str:
+    """Dotless and dotted i as one letter, and no second dot on what has one."""
+    text = text.replace("ı", "i")
+    for letter in _DOTTED:
+        while (doubled := letter + _DOT_ABOVE) in text:
+            text = text.replace(doubled, letter)
+    return _normal_form("NFKC", text)
 
 
 def _fold_spaces(text: str) -> str:

@@ -140,8 +140,8 @@ def abilities(target: Target) -> frozenset[str] | None:
     stated = target.model.supports
     if stated is None:
         stated = target.upstream.supports
-    if stated is not None and (able := stated - _ENDPOINT_NAMES):
-        return able
+    if stated is not None:
+        return stated - _ENDPOINT_NAMES
     provider = provider_of(target.upstream)
     if provider.supports is not None and provider.name in ("openai", "azure"):
         return provider.supports | _tools_of_gpt(target.model.upstream_model)

@@ -354,7 +354,8 @@ ROUTE_KEYS: dict[str, Key] = {
         "Python file with `choose(request)`; `target` counts when it returns None",
     ),
     "fallback": Key(
-        Special(_read_fallback, _ONE_OR_MORE), "targets tried in order before the first byte"
+        Special(_read_fallback, _ONE_OR_MORE),
+        "targets tried in order until there is content; behind `pass`: if the origin fails",
     ),
     "set": Key(JsonMap(_REFUSED_FIELDS), "body fields to write; null drops one"),
     "headers": Key(TextMap(check=header_pair, is_lower=True), "headers put on the request"),

@@ -190,9 +190,9 @@ class Table:
             message=route.message if choice.target == BLOCK else "",
             wants_classifier=wants_classifier,
             is_observed=self.observe or route.observe,
-            via_sidecar=target is not None
-            and (
-                bool(choice.fallback) or route.timeout_ms is not None or target.upstream.is_managed
+            via_sidecar=bool(choice.fallback)
+            or (
+                target is not None and (route.timeout_ms is not None or target.upstream.is_managed)
             ),
         )
 

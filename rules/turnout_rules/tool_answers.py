@@ -25,7 +25,7 @@ _encode = msgspec.json.encode
 _Turn = Callable[[Fields], Fields | None]
 
 
-class Answer:
+class CallTurner:
     """The bytes of one answer on their way to the client."""
 
     __slots__ = ("_held", "_is_stream", "_is_too_long", "_unfolding")
@@ -76,9 +76,9 @@ class Answer:
         return event if changed is None else _with_data(lines, changed)
 
 
-def answer(
+def call_turner(
     calls: Calls, endpoint: str, status: int, content_type: str, encoding: str = ""
-) -> Answer | None:
+) -> CallTurner | None:
     """How an answer with this head is turned back; None: there are no calls in it.
 
     Errors hold none, and what is compressed cannot be read here.
@@ -89,7 +89,7 @@ def answer(
         return None
     if encoding.strip().lower() not in ("", "identity"):
         return None
-    return Answer(unfolding(endpoint, calls), is_stream=is_stream)
+    return CallTurner(unfolding(endpoint, calls), is_stream=is_stream)
 
 
 def _turned(data: bytes, turn_back: _Turn) -> bytes | None:

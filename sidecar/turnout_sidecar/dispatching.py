@@ -1,7 +1,7 @@
 """A request's way through its targets: the first that answers serves it.
 
-Fallback ends with the first byte: once an `Exchange` is out, nothing is tried again. Targets that
-rest are passed over; each attempt is named in the answer, the metrics and the log.
+Fallback ends with the first content: once an `Exchange` is out, nothing is tried again. Targets
+that rest are passed over; each attempt is named in the answer, the metrics and the log.
 """
 
 from __future__ import annotations
@@ -13,15 +13,18 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from turnout_rules.capabilities import obstacle
-from turnout_rules.decision import Decision
+from turnout_rules.decision import PASS, Decision
 from turnout_rules.model import Route, Target
 from turnout_rules.naming import printable
 from turnout_rules.request import Request
 from turnout_rules.table import UnknownTarget
+from turnout_sidecar.exchanging import Exchange, Failed
 from turnout_sidecar.failures import Failure
-from turnout_sidecar.forwarding import Errand, Exchange, Failed, Forwarder
+from turnout_sidecar.forwarding import Errand, Forwarder
 from turnout_sidecar.live_rules import Snapshot
 from turnout_sidecar.metrics import Metrics, target_label
+from turnout_sidecar.moved_turns import MovedTurns
+from turnout_sidecar.passing import Passed
 from turnout_sidecar.resting import Resting
 
 log = logging.getLogger(__name__)
@@ -43,7 +46,16 @@ class Journey:
     room_timeout_s: float | None = None
     """How long to wait for room; None: the settings' own."""
     on_wait: Callable[[Any], None] | None = None
+    origin: Passed | None = None
+    """The request as it came, where its origin is the first target (`pass`)."""
     attempts: list[str] = field(default_factory=list)
+
+    @property
+    def turn(self) -> tuple[str, ...]:
+        """The client's human turn under its route; empty: of no turn, or not to be passed."""
+        if self.decision.target != PASS or not self.request.turn:
+            return ()
+        return (self.client, self.decision.route or "", self.request.turn)
 
     @property
     def route(self) -> Route | None:
@@ -67,29 +79,32 @@ class Undeliverable(Exception):
 
 
 class Dispatcher:
-    """Tries targets in order. Owns which of them rest."""
+    """Tries targets in order. Owns which of them rest, and which turns have left their origin."""
 
     def __init__(self, forwarder: Forwarder, metrics: Metrics, cooldown_s: float) -> None:
         """`cooldown_s` counts where an upstream names none of its own."""
         self._forwarder = forwarder
         self._metrics = metrics
         self.resting = Resting(cooldown_s)
+        self._moved = MovedTurns()
 
     async def dispatch(self, journey: Journey) -> Exchange:
         """The first target's answer; raises `Undeliverable`."""
         last: Failure | None = None
         rested: list[Target] = []
-        for name in journey.targets:
+        for name in self._order(journey):
             is_fallback = name != journey.decision.target
             target = self._usable(journey, name, is_fallback=is_fallback)
             if target is None:
                 continue
-            if not target.upstream.is_managed and not self.resting.admit(name, _now()):
+            rest_name = _rest_name(journey, target)
+            if not target.upstream.is_managed and not self.resting.admit(rest_name, _now()):
                 rested.append(target)
                 self._record(journey, target, "resting")
                 continue
             outcome = await self._try(journey, target)
             if isinstance(outcome, Exchange):
+                self._note_move(journey, target)
                 return outcome
             last = outcome
             if not outcome.is_retryable:
@@ -101,8 +116,31 @@ class Dispatcher:
             last = outcome
         raise Undeliverable(last or _nobody(journey))
 
+    def rests(self, now: float) -> dict[str, float]:
+        """Every target that rests, with the seconds left; origins, whoever asks, as one `pass`."""
+        rests: dict[str, float] = {}
+        for name, left_s in self.resting.resting(now).items():
+            shown = PASS if name.startswith(f"{PASS} ") else name
+            rests[shown] = max(left_s, rests.get(shown, 0.0))
+        return rests
+
+    def _order(self, journey: Journey) -> tuple[str, ...]:
+        """All targets, each once; a turn that has left its origin goes there only as a last way."""
+        ttl_s = journey.snapshot.settings.reading.turn_ttl_s
+        taker = self._moved.target(journey.turn, _now(), ttl_s) if journey.turn else None
+        if taker is None:
+            return journey.targets
+        return tuple(dict.fromkeys((taker, *journey.decision.fallback, PASS)))
+
+    def _note_move(self, journey: Journey, target: Target) -> None:
+        if journey.turn and target.name != PASS:
+            limit = journey.snapshot.settings.reading.max_turns
+            self._moved.took(journey.turn, target.name, _now(), limit)
+
     def _usable(self, journey: Journey, name: str, *, is_fallback: bool) -> Target | None:
         """The target, unless it is unknown, or a fallback that cannot serve this request."""
+        if name == PASS and journey.origin is not None:
+            return journey.origin.target
         try:
             target = journey.snapshot.table.resolve(name)
         except UnknownTarget:
@@ -121,15 +159,15 @@ class Dispatcher:
             except Failed as failed:
                 failure = failed.failure
             except BaseException:
-                self.resting.abandoned(target.name)
+                self.resting.abandoned(_rest_name(journey, target))
                 raise
             else:
                 self._record(journey, target, str(exchange.status))
-                self.resting.succeeded(target.name)
+                self.resting.succeeded(_rest_name(journey, target))
                 exchange.attempts = tuple(journey.attempts)
                 return exchange
             self._record(journey, target, failure.kind)
-            self._judge(target, failure)
+            self._judge(target, _rest_name(journey, target), failure)
             has_died = target.upstream.is_managed and failure.kind in ("connect", "broken")
             if not has_died or not tries_left:
                 return failure
@@ -138,9 +176,10 @@ class Dispatcher:
 
     async def _last_resort(self, journey: Journey, rested: list[Target]) -> Exchange | Failure:
         """All targets rest: one that asked for it is left alone, else the soonest is tried."""
-        soonest = min(rested, key=lambda t: self.resting.rest_left_s(t.name, _now()))
-        left_s = self.resting.rest_left_s(soonest.name, _now())
-        if self.resting.is_asked(soonest.name) and left_s > 0:
+        names = {_rest_name(journey, target): target for target in rested}
+        name = min(names, key=lambda name: self.resting.rest_left_s(name, _now()))
+        left_s, soonest = self.resting.rest_left_s(name, _now()), names[name]
+        if self.resting.is_asked(name) and left_s > 0:
             return Failure(
                 kind="resting",
                 status=429,
@@ -150,14 +189,14 @@ class Dispatcher:
             )
         return await self._try(journey, soonest)
 
-    def _judge(self, target: Target, failure: Failure) -> None:
+    def _judge(self, target: Target, rest_name: str, failure: Failure) -> None:
         if target.upstream.is_managed:
             return  # the keeper of engines has its own back-off
         if not failure.is_targets_fault:
-            self.resting.abandoned(target.name)
+            self.resting.abandoned(rest_name)
             return
         self.resting.failed(
-            target.name,
+            rest_name,
             _now(),
             retry_after_s=failure.retry_after_s,
             cooldown_s=target.upstream.cooldown_s,
@@ -187,7 +226,17 @@ def _errand(journey: Journey, target: Target) -> Errand:
         deadline_s=route.timeout_ms / 1000 if route and route.timeout_ms else None,
         first_byte_s=settings.first_byte_timeout_ms / 1000,
         on_wait=journey.on_wait,
+        origin=journey.origin if target.name == PASS else None,
+        origin_proxy=journey.snapshot.settings.proxy.upstream_proxy,
+        origin_trust=journey.snapshot.origin_trust,
     )
+
+
+def _rest_name(journey: Journey, target: Target) -> str:
+    """An origin's limits are those of the client's own key: one client's rest is nobody else's."""
+    if target.name != PASS or journey.origin is None:
+        return target.name
+    return f"{PASS} {journey.origin.server} {journey.client}"
 
 
 def _nobody(journey: Journey) -> Failure:

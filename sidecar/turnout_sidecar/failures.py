@@ -10,10 +10,12 @@ import json
 import re
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from typing import Any
 
 import msgspec
 
-from turnout_rules.errors import error_body
+from turnout_rules.answers import Flaw
+from turnout_rules.errors import error_body, error_event
 
 _OVERFLOW = re.compile(
     rb"context_length_exceeded|exceed_context_size|exceeds? the (?:available )?(?:model'?s )?"
@@ -22,6 +24,28 @@ _OVERFLOW = re.compile(
     re.IGNORECASE,
 )
 _OVERFLOW_STATUSES = (400, 413, 422)
+_STATUSES = {
+    "invalid_request_error": 400,
+    "authentication_error": 401,
+    "permission_error": 403,
+    "not_found_error": 404,
+    "request_too_large": 413,
+    "rate_limit_error": 429,
+    "rate_limit_exceeded": 429,
+    "insufficient_quota": 429,
+    "resource_exhausted": 429,
+    "overloaded_error": 529,
+    "server_is_overloaded": 503,
+    "slow_down": 503,
+    "unavailable": 503,
+    "api_error": 500,
+    "server_error": 500,
+    "internal": 500,
+    "internal_server_error": 500,
+    "timeout_error": 504,
+    "deadline_exceeded": 504,
+}
+"""Error types and codes that Anthropic, OpenAI, Codex and Google name, and the status of each."""
 
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True):
@@ -89,6 +113,65 @@ def judge_answer(
     return None
 
 
+def judge_nothing(target: str, flaw: Flaw, retry_after: str | None) -> Failure:
+    """The failure that an answer of status 200 without any content stands for."""
+    if flaw.kind == "error":
+        return _told_in_200(target, flaw.error, retry_after)
+    said = "nothing" if flaw.kind == "empty" else "something that is no JSON"
+    return Failure(
+        kind=flaw.kind,
+        status=502,
+        code=f"upstream_{flaw.kind}",
+        message=f"{target} answered 200 and sent {said}",
+    )
+
+
+def _told_in_200(target: str, error: Any, retry_after: str | None) -> Failure:
+    """An error object in the place of an answer; judged as if its status had been the answer's."""
+    status = _status_of(error)
+    body = _as_body(error)
+    if _OVERFLOW.search(body):
+        return Failure(
+            kind="context",
+            status=status,
+            code="context_length_exceeded",
+            message=f"the request does not fit into the context of {target}",
+            is_targets_fault=False,
+            body=body,
+        )
+    return Failure(
+        kind="error",
+        status=status,
+        code="upstream_error",
+        message=f"{target} answered 200 and sent an error",
+        is_targets_fault=status not in _OVERFLOW_STATUSES,
+        retry_after_s=retry_after_seconds(retry_after),
+        body=body,
+    )
+
+
+def _as_body(error: Any) -> bytes:
+    """The upstream's own words as an error body that OpenAI's and Anthropic's clients read."""
+    told = error if isinstance(error, dict) else {"message": str(error)}
+    whole = told if isinstance(told.get("error"), dict) else {"type": "error", "error": told}
+    return json.dumps(whole, ensure_ascii=False).encode(errors="backslashreplace")
+
+
+def _status_of(error: Any) -> int:
+    """The HTTP status that an error object names by number or by its type; 502 if by neither."""
+    if not isinstance(error, dict):
+        return 502
+    if isinstance(inner := error.get("error"), dict):
+        error = inner
+    for key in ("status", "status_code", "code", "type"):
+        value = str(error.get(key)).lower()
+        if len(value) == 3 and value.isdecimal() and 400 <= int(value) < 600:
+            return int(value)
+        if status := _STATUSES.get(value):
+            return status
+    return 502
+
+
 def retry_after_seconds(value: str | None, now: datetime | None = None) -> float | None:
     """Seconds of a `Retry-After` header (a number or an HTTP date); None if absent or nonsense."""
     if not value:
@@ -100,21 +183,26 @@ def retry_after_seconds(value: str | None, now: datetime | None = None) -> float
         return None
 
 
-def sse_error(endpoint: str, failure: Failure, route: str | None) -> bytes:
-    """An error as an event of the stream that the client of `endpoint` reads.
-
-    Starts with an empty line, so that it stands alone even behind half an event.
-    """
+def sse_error(
+    endpoint: str, failure: Failure, route: str | None, sequence_number: int = 0
+) -> bytes:
+    """The failure as an event of the client's stream; `sequence_number` is the stream's next."""
     data = _one_line(failure.payload(endpoint, route))
     if data is None:
         data = error_body(endpoint, failure.status, failure.message, code=failure.code, route=route)
-    if endpoint == "messages":
-        return b"\n\nevent: error\ndata: " + data + b"\n\n"
-    if endpoint == "responses":
-        event = {"type": "error", "code": failure.code, "message": failure.message, "param": None}
-        line = json.dumps({**event, "sequence_number": 0}, ensure_ascii=False).encode()
-        return b"\n\nevent: error\ndata: " + line + b"\n\n"
-    return b"\n\ndata: " + data + b"\n\n"
+    return error_event(
+        endpoint,
+        data,
+        code=failure.code,
+        message=_upstreams_words(data) or failure.message,
+        sequence_number=sequence_number,
+    )
+
+
+def _upstreams_words(body: bytes) -> str:
+    error = json.loads(body)["error"]
+    words = error.get("message") if isinstance(error, dict) else error
+    return words if isinstance(words, str) else ""
 
 
 def _until(value: str, now: datetime | None) -> float:

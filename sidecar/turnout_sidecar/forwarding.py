@@ -1,7 +1,7 @@
-"""One attempt at one target: lease, rewrite, send, and look at the answer up to its first byte.
+"""One attempt at one target: lease, rewrite, send, and look at the answer up to its content.
 
-An answer that is worth passing on comes back as an `Exchange`, open and unread but for its first
-chunk; everything else is raised as `Failed`. It never retries and never touches the client.
+An answer that is worth passing on comes back as an `Exchange`, open and unread but for what it
+began with; everything else is raised as `Failed`. It never retries and never touches the client.
 """
 
 from __future__ import annotations
@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import ssl
 import types
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import Callable, Iterable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,28 +19,32 @@ from urllib.parse import urlsplit
 
 import aiohttp
 import msgspec
-from multidict import CIMultiDict, CIMultiDictProxy
+from multidict import CIMultiDict
 from yarl import URL
 
+from turnout_rules.answers import Answer
 from turnout_rules.credentials import Keyring, MissingKey
+from turnout_rules.decision import PASS
 from turnout_rules.model import Route, Target
 from turnout_rules.request import Request
 from turnout_rules.rewriting import rewrite
-from turnout_rules.tool_answers import Answer, answer
+from turnout_rules.tool_answers import call_turner
 from turnout_rules.tool_names import Calls
 from turnout_sidecar.backends import Refused
+from turnout_sidecar.exchanging import Exchange, Failed, broken, late
 from turnout_sidecar.failures import Failure, judge_answer
 from turnout_sidecar.leasing import Leased, Lessor
+from turnout_sidecar.passing import Passed
 
 log = logging.getLogger(__name__)
 CONNECT_TIMEOUT_S = 10.0
 MAX_ERROR_BYTES = 1024 * 1024
 ERROR_BODY_TIMEOUT_S = 10.0
-_DROPPED = frozenset(
+_ORIGIN_FAILS = frozenset((429, *range(500, 600)))
+_OF_CONNECTION = frozenset(
     [
         "accept-encoding",
         "connection",
-        "content-encoding",
         "content-length",
         "expect",
         "host",
@@ -51,20 +56,15 @@ _DROPPED = frozenset(
         "upgrade",
     ]
 )
-
-
-class Failed(Exception):
-    """An attempt that did not end in an answer."""
-
-    def __init__(self, failure: Failure) -> None:
-        """Carry `failure`."""
-        super().__init__(failure.message)
-        self.failure = failure
+_DROPPED = _OF_CONNECTION | {"content-encoding"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Errand:
-    """What to carry to whom. `deadline_s` counts from the attempt's start to its first byte."""
+    """What to carry to whom. `deadline_s` counts from the attempt's start to its first byte.
+
+    The first byte is one of an event or a body: comments and white space say nothing.
+    """
 
     request: Request
     headers: Iterable[tuple[str, str]]
@@ -77,53 +77,26 @@ class Errand:
     deadline_s: float | None
     first_byte_s: float
     on_wait: Callable[[Any], None] | None = None
+    origin: Passed | None = None
+    """Carry this instead, as it is, to its own server;"""
+    origin_proxy: str = ""
+    """through the company proxy, if there is one;"""
+    origin_trust: ssl.SSLContext | None = None
+    """trusting this, if it is more than the public roots."""
 
 
-@dataclass(slots=True)
-class Exchange:
-    """An answer being received. `close` must be called; it aborts what is not yet read."""
+@dataclass(frozen=True, slots=True)
+class _Parcel:
+    """What is sent, ready to go."""
 
-    target: Target
-    status: int
-    headers: CIMultiDictProxy[str]
-    first_chunk: bytes
-    adjustments: tuple[str, ...]
-    _response: aiohttp.ClientResponse
-    _stack: AsyncExitStack
-    content_length: int | None = None
-    attempts: tuple[str, ...] = ()
-    _answer: Answer | None = None
-    """Turns the calls of tools that were sent under other names back."""
-
-    @property
-    def content_type(self) -> str:
-        """The answer's `content-type`, with its parameters."""
-        return self.headers.get("content-type", "application/octet-stream")
-
-    async def chunks(self) -> AsyncIterator[bytes]:
-        """The body as it arrives; raises `Failed` when it breaks off."""
-        if self._answer is None:
-            async for chunk in self._received():
-                yield chunk
-            return
-        async for chunk in self._received():
-            if turned := self._answer.feed(chunk):
-                yield turned
-        if rest := self._answer.end():
-            yield rest
-
-    async def _received(self) -> AsyncIterator[bytes]:
-        if self.first_chunk:
-            yield self.first_chunk
-        try:
-            async for chunk in self._response.content.iter_any():
-                yield chunk
-        except (aiohttp.ClientError, OSError, TimeoutError) as error:
-            raise Failed(_broken(self.target, error, is_begun=True)) from error
-
-    async def close(self) -> None:
-        """Give the lease back; an answer that is not wholly read is aborted at its source."""
-        await self._stack.aclose()
+    url: str
+    body: bytes = field(repr=False)
+    headers: CIMultiDict[str] = field(repr=False)
+    adjustments: tuple[str, ...] = ()
+    calls: Calls | None = None
+    """Tools under other names than the client's."""
+    way: dict[str, Any] = field(default_factory=dict)
+    """How to connect, if not as usual."""
 
 
 @dataclass(slots=True)
@@ -158,19 +131,35 @@ class Forwarder:
         await self._session.close()
 
     async def open(self, errand: Errand) -> Exchange:
-        """Carry `errand` out up to the first byte of the answer; raises `Failed`."""
+        """Carry `errand` out until the answer brings something; raises `Failed`."""
         stack = AsyncExitStack()
         try:
             async with asyncio.timeout(errand.deadline_s):
-                return await self._open(errand, stack)
+                exchange = await self._open(errand, stack)
+            await exchange.hold_preamble()
+            return exchange
         except TimeoutError:
             await stack.aclose()
-            raise Failed(_late(errand.target, errand.deadline_s or 0.0)) from None
+            raise Failed(late(errand.target, errand.deadline_s or 0.0)) from None
         except BaseException:
             await stack.aclose()
             raise
 
     async def _open(self, errand: Errand, stack: AsyncExitStack) -> Exchange:
+        parcel = _passed(errand) if errand.origin else await self._pack(errand, stack)
+        try:
+            async with asyncio.timeout(errand.first_byte_s):
+                response = await self._send(parcel, errand, stack)
+                exchange = _exchange(errand, response, parcel, stack)
+                if response.status >= 300:
+                    exchange.held += await _judged_error(response, errand.target)
+                await exchange.begin()
+        except TimeoutError:
+            raise Failed(late(errand.target, errand.first_byte_s)) from None
+        return exchange
+
+    async def _pack(self, errand: Errand, stack: AsyncExitStack) -> _Parcel:
+        """The request rewritten for its target, with the target's own key, once there is room."""
         try:
             headers = errand.keyring.outgoing(errand.headers, errand.target, errand.route)
         except MissingKey as error:
@@ -179,23 +168,12 @@ class Forwarder:
         target = _at(errand.target, lease)
         rewritten = rewrite(errand.request, target, errand.route)
         url = _origin(target) + rewritten.path
-        try:
-            async with asyncio.timeout(errand.first_byte_s):
-                response = await self._send(url, rewritten.body, headers, errand, stack)
-                first = await _first_chunk(response, errand.target)
-        except TimeoutError:
-            raise Failed(_late(errand.target, errand.first_byte_s)) from None
-        turned = _turned_back(response, errand.request.endpoint, rewritten.calls)
-        return Exchange(
-            target=errand.target,
-            status=response.status,
-            headers=response.headers,
-            first_chunk=first,
-            adjustments=rewritten.adjustments,
-            _response=response,
-            _stack=stack,
-            content_length=_plain_length(response) if turned is None else None,
-            _answer=turned,
+        return _Parcel(
+            url,
+            rewritten.body,
+            _clean(headers, _DROPPED),
+            rewritten.adjustments,
+            rewritten.calls,
         )
 
     async def _lease(self, errand: Errand, stack: AsyncExitStack) -> Leased:
@@ -212,14 +190,8 @@ class Forwarder:
             raise Failed(_refusal(refused)) from refused
 
     async def _send(
-        self,
-        url: str,
-        body: bytes,
-        headers: list[tuple[str, str]],
-        errand: Errand,
-        stack: AsyncExitStack,
+        self, parcel: _Parcel, errand: Errand, stack: AsyncExitStack
     ) -> aiohttp.ClientResponse:
-        outgoing = _clean(headers)
         idle = aiohttp.ClientTimeout(
             total=None, sock_connect=CONNECT_TIMEOUT_S, sock_read=errand.first_byte_s
         )
@@ -227,12 +199,13 @@ class Forwarder:
             trace = _Trace()
             try:
                 response = await self._session.post(
-                    URL(url, encoded=True),
-                    data=body,
-                    headers=outgoing,
+                    URL(parcel.url, encoded=True),
+                    data=parcel.body,
+                    headers=parcel.headers,
                     allow_redirects=False,
                     timeout=idle,
                     trace_request_ctx=trace,
+                    **parcel.way,
                 )
             except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
                 raise Failed(_unreachable(errand.target, error)) from error
@@ -242,24 +215,43 @@ class Forwarder:
                 # A kept connection that the server had just closed says nothing about the target.
                 if trace.is_reused and not is_last:
                     continue
-                raise Failed(_broken(errand.target, error)) from error
+                raise Failed(broken(errand.target, error)) from error
             stack.callback(_let_go, response)
             return response
         raise AssertionError("unreachable")
 
 
-async def _first_chunk(response: aiohttp.ClientResponse, target: Target) -> bytes:
-    """The first piece of a good answer; an error answer is read whole, judged, maybe raised."""
-    if response.status < 300:
-        try:
-            return await response.content.readany()
-        except aiohttp.SocketTimeoutError:
-            raise TimeoutError from None
-        except (aiohttp.ClientError, OSError) as error:
-            raise Failed(_broken(target, error)) from error
+def _exchange(
+    errand: Errand,
+    response: aiohttp.ClientResponse,
+    parcel: _Parcel,
+    stack: AsyncExitStack,
+) -> Exchange:
+    content_type, endpoint = response.headers.get("content-type", ""), errand.request.endpoint
+    turner = None
+    if parcel.calls is not None:
+        turner = call_turner(parcel.calls, endpoint, response.status, content_type)
+    return Exchange(
+        target=errand.target,
+        status=response.status,
+        headers=response.headers,
+        answer=Answer(endpoint, content_type=content_type),
+        turner=turner,
+        adjustments=parcel.adjustments,
+        idle_s=errand.first_byte_s,
+        _response=response,
+        _stack=stack,
+        content_length=_plain_length(response) if turner is None else None,
+    )
+
+
+async def _judged_error(response: aiohttp.ClientResponse, target: Target) -> bytes:
+    """The body of an error answer that is the client's to see; raises `Failed` for others."""
     body = await _error_body(response)
     content_type = response.headers.get("content-type", "")
     after = response.headers.get("retry-after")
+    if target.name == PASS and response.status not in _ORIGIN_FAILS:
+        return body  # a request that passes gets what its origin says
     failure = judge_answer(target.name, response.status, body, content_type, after)
     if failure is not None:
         raise Failed(failure)
@@ -291,14 +283,6 @@ def _plain_length(response: aiohttp.ClientResponse) -> int | None:
     return response.content_length
 
 
-def _turned_back(
-    response: aiohttp.ClientResponse, endpoint: str, calls: Calls | None
-) -> Answer | None:
-    if calls is None:
-        return None
-    return answer(calls, endpoint, response.status, response.headers.get("content-type", ""))
-
-
 def _at(target: Target, lease: Leased) -> Target:
     """`target` where the lease says it answers."""
     upstream, model = target.upstream, target.model
@@ -314,12 +298,24 @@ def _origin(target: Target) -> str:
     return f"{parts.scheme}://{parts.netloc}"
 
 
-def _clean(headers: list[tuple[str, str]]) -> CIMultiDict[str]:
+def _passed(errand: Errand) -> _Parcel:
+    """The request as its client sent it, to the server that the client addressed."""
+    origin = errand.origin
+    assert origin is not None
+    way: dict[str, Any] = {}
+    if errand.origin_proxy:
+        way["proxy"] = errand.origin_proxy
+    if errand.origin_trust is not None:
+        way["ssl"] = errand.origin_trust
+    return _Parcel(origin.url, origin.body, _clean(origin.headers, _OF_CONNECTION), way=way)
+
+
+def _clean(headers: Iterable[tuple[str, str]], dropped: frozenset[str]) -> CIMultiDict[str]:
     """Without what belongs to a connection or to us; answers are asked for unencoded."""
     kept = [
         (name, value)
         for name, value in headers
-        if name.lower() not in _DROPPED and not name.lower().startswith("x-turnout-")
+        if name.lower() not in dropped and not name.lower().startswith("x-turnout-")
     ]
     outgoing = CIMultiDict(kept)
     outgoing["accept-encoding"] = "identity"
@@ -341,25 +337,6 @@ def _unreachable(target: Target, error: Exception) -> Failure:
         status=502,
         code="upstream_unreachable",
         message=f"{target.name} cannot be reached ({type(error).__name__})",
-    )
-
-
-def _broken(target: Target, error: Exception, *, is_begun: bool = False) -> Failure:
-    when = "in the middle of its answer" if is_begun else "before it answered"
-    return Failure(
-        kind="broken",
-        status=502,
-        code="upstream_broken",
-        message=f"{target.name} broke off {when} ({type(error).__name__})",
-    )
-
-
-def _late(target: Target, seconds: float) -> Failure:
-    return Failure(
-        kind="timeout",
-        status=504,
-        code="upstream_timeout",
-        message=f"{target.name} sent no byte within {seconds:g} s",
     )
 
 

@@ -1,7 +1,7 @@
 """The OpenAI- and Anthropic-compatible gateway: a request in, one target's answer out.
 
 Reads, decides and dispatches by the rooms' names, streams the answer through as it comes, and stops
-its source when the client leaves. It never buffers an answer and never retries after a byte.
+its source when the client leaves. It never buffers content and never retries after any has gone.
 """
 
 from __future__ import annotations
@@ -14,34 +14,33 @@ from typing import Any
 from aiohttp import web
 
 from turnout_rules.counting import COUNT_HEADER, estimated_count
+from turnout_rules.decision import PASS
 from turnout_rules.endpoints import classify, counted_path
 from turnout_rules.errors import error_body
 from turnout_rules.naming import printable
 from turnout_sidecar.dispatching import Dispatcher, Journey, Undeliverable
+from turnout_sidecar.exchanging import Exchange, Failed
 from turnout_sidecar.failures import Failure, sse_error
-from turnout_sidecar.forwarding import Exchange, Failed
 from turnout_sidecar.intake import Intake, Refusal
 from turnout_sidecar.keepalive import WaitingClient
 from turnout_sidecar.metrics import Metrics, target_label
 
 log = logging.getLogger(__name__)
-_NOT_PASSED_ON = frozenset(
+_OF_CONNECTION = frozenset(
     [
-        "alt-svc",
         "connection",
         "content-encoding",
         "content-length",
-        "date",
         "keep-alive",
         "proxy-authenticate",
         "proxy-connection",
-        "server",
-        "set-cookie",
-        "strict-transport-security",
         "trailer",
         "transfer-encoding",
         "upgrade",
     ]
+)
+_OF_ANOTHER_HOST = frozenset(
+    ["alt-svc", "date", "server", "set-cookie", "strict-transport-security"]
 )
 _MAX_HEADER_CHARS = 2_000
 CLIENT_TIMEOUT_S = 120.0
@@ -215,9 +214,11 @@ def _answer(
 def _response(journey: Journey, exchange: Exchange) -> web.StreamResponse:
     """The head of an answer that is passed on."""
     response = web.StreamResponse(status=exchange.status)
+    is_own = exchange.target.name == PASS
+    dropped = _OF_CONNECTION if is_own else _OF_CONNECTION | _OF_ANOTHER_HOST
     for name, value in exchange.headers.items():
         low = name.lower()
-        if low not in _NOT_PASSED_ON and not low.startswith("x-turnout-"):
+        if low not in dropped and not low.startswith("x-turnout-"):
             response.headers.add(name, value)
     if exchange.content_length is not None:
         response.content_length = exchange.content_length
@@ -237,7 +238,9 @@ async def _break_off(
 ) -> None:
     """Tell the client that an answer it has begun to read will not be whole."""
     if "event-stream" in exchange.content_type:
-        await response.write(sse_error(journey.request.endpoint, failure, _route(journey)))
+        number = exchange.answer.sequence_number
+        event = sse_error(journey.request.endpoint, failure, _route(journey), number)
+        await response.write(event)
         await response.write_eof()
     else:
         _abort(http)

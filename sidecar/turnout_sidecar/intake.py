@@ -25,6 +25,7 @@ from turnout_sidecar.deciding import Decider
 from turnout_sidecar.dispatching import Journey
 from turnout_sidecar.failures import Failure
 from turnout_sidecar.live_rules import LiveRules, Snapshot
+from turnout_sidecar.passing import PREFIX, ForeignOrigin, Passed, passed
 
 BODY_TIMEOUT_S = 60.0
 PRIORITIES = ("interactive", "batch")
@@ -106,15 +107,17 @@ class Intake:
         """The journey of a request that has arrived whole; raises `Refusal`."""
         named = {name.lower(): value for name, value in headers}
         request = _read(snapshot, method, path, named, body, peer)
+        origin = _origin(headers, body, snapshot)
         decision = await self._decide(request, snapshot, named)
         priority = named.get("x-turnout-priority", "interactive").strip().lower()
         return Journey(
             request=request,
             headers=headers,
-            decision=_carried_out(request, decision),
+            decision=_carried_out(request, decision, has_origin=origin is not None),
             snapshot=snapshot,
             priority=priority if priority in PRIORITIES else "interactive",
             client=_client_key(named, peer),
+            origin=origin,
         )
 
     async def _decide(
@@ -169,13 +172,22 @@ def _named_target(table: Table, model: str) -> Decision | None:
     return Decision(route=None, target=model, layer="rule", reason="the client named the target")
 
 
-def _carried_out(request: Request, decision: Decision) -> Decision:
+def _origin(headers: list[tuple[str, str]], body: bytes, snapshot: Snapshot) -> Passed | None:
+    try:
+        return passed(headers, body, snapshot.settings.proxy)
+    except ForeignOrigin:
+        message = "the gateway passes requests only to hosts of proxy.intercept"
+        raise refusal(403, "foreign_origin", message) from None
+
+
+def _carried_out(request: Request, decision: Decision, *, has_origin: bool) -> Decision:
     """`decision`, if it names a target to send to; raises `Refusal` when it does not."""
     decision = carried_out(request, decision)
     refused = refusal_of(request, decision)
+    is_passed_here = has_origin and bool(decision.fallback)
     if refused is None and decision.is_observed:
         refused = not_served(request, "its route is only observed")
-    elif refused is None and decision.target == PASS:
+    elif refused is None and decision.target == PASS and not is_passed_here:
         refused = not_served(request, decision.reason)
     if refused is not None:
         raise refusal(refused.status, refused.code, refused.message, decision.route)
@@ -196,6 +208,7 @@ def _route_name(table: Table, value: str) -> str | None:
 
 def _client_key(headers: dict[str, str], peer: str) -> str:
     """Who asks, for fairness between clients; keyed, so that no log can show a credential."""
-    credential = headers.get("authorization") or headers.get("x-api-key") or ""
+    names = ("authorization", "x-api-key", f"{PREFIX}authorization", f"{PREFIX}x-api-key")
+    credential = next((headers[name] for name in names if headers.get(name)), "")
     identity = f"{peer}\n{credential}".encode("utf-8", "surrogateescape")
     return hmac.new(_CLIENT_SALT, identity, hashlib.sha256).hexdigest()[:16]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +23,7 @@ from turnout_rules.table import Table
 from turnout_rules.turns import Turns
 from turnout_rules.watching import RulesWatch
 from turnout_sidecar.metrics import Metrics
+from turnout_sidecar.passing import origin_trust
 
 log = logging.getLogger(__name__)
 POLL_S = 0.4
@@ -36,6 +38,8 @@ class Snapshot:
     keyring: Keyring
     turns: Turns
     """What these rules decided for turns that go on."""
+    origin_trust: ssl.SSLContext | None = None
+    """For origins of passed requests; None: the public roots alone."""
 
     @property
     def table(self) -> Table:
@@ -56,7 +60,17 @@ def take_snapshot(rules: Rules) -> Snapshot:
         reader=Reader(rules.settings.reading),
         keyring=keyring,
         turns=Turns(rules.table, rules.settings.reading),
+        origin_trust=_origin_trust(rules),
     )
+
+
+def _origin_trust(rules: Rules) -> ssl.SSLContext | None:
+    try:
+        return origin_trust(rules.settings.proxy)
+    except OSError as error:
+        # The proxy refuses to start with it; the gateway serves targets all the same.
+        log.warning("proxy.upstream_ca cannot be used: %s", error.strerror or error)
+        return None
 
 
 class LiveRules:

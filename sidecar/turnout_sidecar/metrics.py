@@ -19,6 +19,7 @@ from prometheus_client import (
     generate_latest,
 )
 
+from turnout_rules.decision import PASS
 from turnout_rules.model import Target
 
 _DECISION_BUCKETS = (1e-5, 2.5e-5, 5e-5, 1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 1e-2, 5e-2, 0.4, 1)
@@ -154,5 +155,7 @@ class Metrics:
 
 
 def target_label(target: Target) -> str:
-    """The target's name, or `upstream/*` where any model name goes."""
+    """The target's name, or `upstream/*` where any model name goes; `pass` for any origin."""
+    if target.name == PASS:
+        return PASS
     return f"{target.upstream.name}/*" if target.upstream.is_open else target.name

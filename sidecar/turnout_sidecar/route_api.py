@@ -77,7 +77,7 @@ class RouteApi:
             "backends": backend_rows(service.backends),
             "resting": {
                 name: round(left_s, 1)
-                for name, left_s in service.dispatcher.resting.resting(service.now()).items()
+                for name, left_s in service.dispatcher.rests(service.now()).items()
             },
             "batches": service.batches_state(),
         }

@@ -109,7 +109,7 @@ class Service:
         """The exposition, with the states of this moment."""
         metrics = self.metrics
         metrics.resting.clear()
-        for name, left_s in self.dispatcher.resting.resting(self.now()).items():
+        for name, left_s in self.dispatcher.rests(self.now()).items():
             metrics.resting.labels(name).set(left_s)
         metrics.show_backends(backend_rows(self.backends))
         return metrics.render()

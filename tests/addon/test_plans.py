@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from proxy_kit import write_rules
@@ -22,6 +23,7 @@ routes:
   - {name: own_key, match: [ownkey], target: keyed/gpt-4o}
   - {name: keyless, match: [keyless], target: unkeyed/m}
   - {name: engine, match: [engine], target: local/m, fallback: [other/m]}
+  - {name: backed, match: [backed], target: pass, fallback: [other/m]}
   - {name: stop, match: [stop], target: block, message: Not here.}
 """
 UPSTREAMS = """
@@ -109,8 +111,41 @@ def test_the_gateway_gets_the_body_as_it_came_and_the_decision(routing: Routing)
     assert not {"authorization", "cookie", "openai-organization"} & headers.keys()
 
 
+def test_a_pass_with_a_fallback_is_handed_over_under_names_of_its_own(routing: Routing) -> None:
+    plan, headers = sent(planned(routing, "backed", "/v1/chat/completions?x=1"))
+    assert plan.is_for_gateway
+    assert headers["x-turnout-targets"] == "pass, other/m"
+    assert headers["x-turnout-pass-to"] == "https://api.openai.com/v1/chat/completions?x=1"
+    own = {
+        name.removeprefix("x-turnout-pass-"): value
+        for name, value in headers.items()
+        if name.startswith("x-turnout-pass-") and name != "x-turnout-pass-to"
+    }
+    assert own == {
+        "authorization": "Bearer sk-client",
+        "cookie": "a=b",
+        "openai-organization": "org",
+        "content-type": "application/json",
+        "user-agent": "test",
+        "digest": "x",
+    }
+    assert not {"authorization", "cookie", "openai-organization"} & headers.keys()
+
+
 def test_a_block_and_a_pass(routing: Routing) -> None:
     plan = planned(routing, "stop")
     assert isinstance(plan, plans.Answer)
     assert json.loads(plan.body)["error"]["message"] == "Not here."
     assert planned(routing, "nothing of these") == plans.Leave(None)
+
+
+def test_a_count_of_a_pass_with_a_fallback_stays_with_its_origin(routing: Routing) -> None:
+    body = {"model": "m", "max_tokens": 1, "messages": [{"role": "user", "content": "backed"}]}
+    raw, path = json.dumps(body).encode(), "/v1/messages"
+    received = plans.Received(ORIGIN, False, f"{path}/count_tokens", FIELDS, raw)
+    request = routing.reader.read(method="POST", path=path, headers={}, body=raw, host=ORIGIN.host)
+    decision = routing.table.decide(request)
+    assert decision.target == "pass"
+    assert plans.plan_count(routing, received, request, decision, GATEWAY) == plans.Leave(None)
+    via = msgspec.structs.replace(decision, via_sidecar=True, fallback=("other/m",))
+    assert plans.plan_count(routing, received, request, via, GATEWAY) == plans.Leave(None)

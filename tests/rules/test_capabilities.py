@@ -15,6 +15,8 @@ IMAGE = {
     "messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}],
 }
 MESSAGES = {"model": "m", "messages": [], "max_tokens": 10}
+SCHEMA = chat(response_format={"type": "json_schema", "json_schema": {"name": "x", "schema": {}}})
+RESPONSES = {"model": "m", "input": "x"}
 OPENAI = target("https://api.openai.com/v1")
 ANTHROPIC = target("https://api.anthropic.com/v1")
 MISTRAL = target("https://api.mistral.ai/v1")
@@ -46,6 +48,26 @@ CASES: list[tuple[str, dict[str, Any], Any, str]] = [
         "no messages endpoint",
     ),
     ("chat", IMAGE, managed("vllm", model_supports=frozenset({"chat"})), "no image input"),
+    # A stated list is the whole list, whether it names endpoints, capabilities, both or nothing.
+    ("chat", chat(), target(supports=frozenset({"chat"})), ""),
+    ("chat", chat(tools=[TOOL]), target(supports=frozenset({"chat"})), "no tools"),
+    ("chat", chat(tools=[TOOL]), managed("vllm", model_supports=frozenset({"chat"})), "no tools"),
+    ("chat", SCHEMA, managed("vllm", model_supports=frozenset({"chat"})), "no json_schema output"),
+    (
+        "chat",
+        {**SCHEMA, "tools": [TOOL]},
+        target("https://api.openai.com/v1", supports=frozenset({"chat"})),
+        "no json_schema output, no tools",
+    ),
+    ("chat", chat(tools=[TOOL]), target(supports=frozenset({"chat", "tools"})), ""),
+    ("chat", SCHEMA, target(supports=frozenset({"chat", "tools"})), "no json_schema output"),
+    ("chat", SCHEMA, target(supports=frozenset({"chat", "json_schema"})), ""),
+    ("responses", RESPONSES, target(supports=frozenset({"chat"})), "no responses endpoint"),
+    ("responses", RESPONSES, target(supports=frozenset({"tools"})), ""),
+    ("chat", chat(), target(supports=frozenset()), ""),
+    ("chat", chat(tools=[TOOL]), target(supports=frozenset()), "no tools"),
+    ("chat", chat(tools=[TOOL]), managed("vllm", model_supports=frozenset()), "no tools"),
+    ("chat", chat(stream=True), target(supports=frozenset({"chat"})), ""),
     (
         "chat",
         IMAGE,

@@ -27,6 +27,15 @@ HITS = [
     ("code", "`code`"),
     ("board", "the board"),
     ("open source", "Open  Source tools"),
+    # casing of other languages
+    ("istanbul", "İSTANBUL nerede"),
+    ("İstanbul", "istanbul nerede"),
+    ("ISTANBUL", "ıstanbul"),
+    ("ışık", "IŞIK"),
+    ("ışık", "işik"),
+    ("straße", "STRASSE"),
+    ("λόγος", "ΛΌΓΟΣ"),
+    ("í", "i\u0307\u0301"),
     ("gpt-4", "use gpt-4."),
     # an asterisk opens an edge
     ("debug*", "debugging"),

@@ -28,6 +28,7 @@ from turnout_rules.normalise import normalise
         ("Quel est le temps pour les vacances", "fr"),
         ("¿Cómo está el tiempo en la ciudad?", "es"),
         ("Com é que não está uma função", "pt"),
+        ("Bu NASIL ve ne için", "tr"),
         ("fix the bug in 函数", "en"),
         ("qwertz", ""),
         ("42", ""),

@@ -321,6 +321,23 @@ def test_local_targets_fallbacks_and_timeouts_go_through_the_sidecar() -> None:
     assert ways == {"a1": True, "b1": False, "c1": True, "d1": True}
 
 
+def test_a_pass_with_fallbacks_goes_through_the_sidecar_unless_it_is_bound() -> None:
+    found = table(
+        route("kept", "keep", target="pass"),
+        route("backed", "back", target="pass", fallback=("api/x", "local/tiny", "api/x", "no/x")),
+        route("watched", "watch", target="pass", fallback=("api/x",), observe=True),
+    )
+    backed = found.decide(ask("back"))
+    assert (backed.target, backed.fallback) == ("pass", ("api/x", "local/tiny"))
+    assert backed.via_sidecar
+    assert not found.decide(ask("keep")).via_sidecar
+    assert found.decide(ask("watch")).is_observed
+    bound = {"path": "/v1/responses", "messages": None, "previous_response_id": "resp_1"}
+    decision = found.decide(ask(input="back", **bound))
+    assert (decision.target, decision.fallback, decision.via_sidecar) == ("pass", (), False)
+    assert found.decide(embeddings("back")).fallback == ()
+
+
 def test_observe_mode_for_all_or_for_one_route() -> None:
     assert table(route("a", "go"), observe=True).decide(ask("go")).is_observed
     assert table(route("a", "go", observe=True)).decide(ask("go")).is_observed

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from turnout_rules import tool_answers
-from turnout_rules.tool_answers import Answer, answer
+from turnout_rules.tool_answers import CallTurner, call_turner
 from turnout_rules.tool_inputs import as_arguments
 from turnout_rules.tool_names import Calls, Tool
 
@@ -28,8 +28,8 @@ CALLS = Calls(
 TEXT = 'say "ü" 🙂\n\t\\path'
 
 
-def turned(endpoint: str = "responses", kind: str = "text/event-stream") -> Answer:
-    found = answer(CALLS, endpoint, 200, kind)
+def turned(endpoint: str = "responses", kind: str = "text/event-stream") -> CallTurner:
+    found = call_turner(CALLS, endpoint, 200, kind)
     assert found is not None
     return found
 
@@ -261,7 +261,7 @@ def test_what_is_too_long_to_hold_passes_as_it_came(monkeypatch: pytest.MonkeyPa
     ],
 )
 def test_answers_without_calls_are_not_touched(status: int, kind: str, encoding: str) -> None:
-    assert answer(CALLS, "responses", status, kind, encoding) is None
+    assert call_turner(CALLS, "responses", status, kind, encoding) is None
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,7 @@ from sidecar_kit import (
     sidecar,
     write_rules,
 )
+from turnout_rules.answers import MAX_PREAMBLE_BYTES
 
 pytestmark = pytest.mark.usefixtures("own_folders")
 ROUTES = """
@@ -169,17 +170,31 @@ async def test_after_the_first_byte_nothing_is_tried_again(tmp_path: Path) -> No
     assert providers[1].bodies == []
 
 
-async def test_a_plain_answer_that_breaks_off_is_never_taken_for_whole(tmp_path: Path) -> None:
-    async def breaks_off(http: web.Request, body: dict[str, Any]) -> web.StreamResponse:
+def half_a_body(size: int) -> Behaviour:
+    async def behave(http: web.Request, body: dict[str, Any]) -> web.StreamResponse:
         response = web.StreamResponse(headers={"content-type": "application/json"})
         await response.prepare(http)
-        await response.write(b'{"half":')
+        await response.write(b'{"half":"' + b"x" * size)
         await asyncio.sleep(0.05)
         assert http.transport is not None
         http.transport.abort()
         return response
 
-    async with gateway(tmp_path, breaks_off) as (it, _):
+    return behave
+
+
+async def test_a_plain_answer_that_breaks_off_is_answered_by_the_next(tmp_path: Path) -> None:
+    async with gateway(tmp_path, half_a_body(10)) as (it, _):
+        status, headers, body = await ask(it)
+    assert status == 200
+    assert b"second" in body
+    assert headers["x-turnout-attempts"] == "one/a=broken, two/b=200"
+
+
+async def test_a_long_plain_answer_that_breaks_off_is_never_taken_for_whole(
+    tmp_path: Path,
+) -> None:
+    async with gateway(tmp_path, half_a_body(MAX_PREAMBLE_BYTES + 1)) as (it, _):
         with pytest.raises(aiohttp.ClientError):
             await ask(it)
 

@@ -379,7 +379,7 @@ async def test_two_hundred_streams_at_once_are_neither_lost_nor_mixed(tmp_path: 
 
 
 async def test_utf8_split_at_every_byte_arrives_to_the_byte(tmp_path: Path) -> None:
-    whole = chunk("翻译🙂 привет") * 3
+    whole = chunk("翻译🙂 привет") * 3 + b"data: [DONE]\n\n"
 
     async def bytewise(http: web.Request, body: dict[str, Any]) -> web.StreamResponse:
         response = web.StreamResponse(headers={"content-type": "text/event-stream"})

@@ -17,8 +17,8 @@ import time
 from turnout_sidecar.batches.records import Batch, Job, Outcome
 from turnout_sidecar.batches.store import BatchStore
 from turnout_sidecar.dispatching import Dispatcher, Undeliverable
+from turnout_sidecar.exchanging import Failed
 from turnout_sidecar.failures import Failure
-from turnout_sidecar.forwarding import Failed
 from turnout_sidecar.intake import Intake, Refusal
 from turnout_sidecar.live_rules import LiveRules
 from turnout_sidecar.metrics import Metrics
