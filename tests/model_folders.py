@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import struct
 from pathlib import Path
 from typing import Any
@@ -130,17 +131,37 @@ def model_folder(folder: Path, config: dict[str, Any], weight_bytes: int = 0) ->
     return folder
 
 
-def gguf(path: Path, pairs: dict[str, Any], *, tokens: int = 0, version: int = 3) -> Path:
-    """A GGUF file with this header and no tensors."""
+def gguf(
+    path: Path,
+    pairs: dict[str, Any],
+    *,
+    tokens: int = 0,
+    version: int = 3,
+    tensors: dict[str, tuple[int, ...]] | None = None,
+) -> Path:
+    """A GGUF file with this header; its tensors are 32-bit zeros, which take no room on disk."""
+    tensors = tensors or {}
     count = len(pairs) + bool(tokens)
-    out = b"GGUF" + struct.pack("<IQQ", version, 0, count)
+    out = b"GGUF" + struct.pack("<IQQ", version, len(tensors), count)
     for key, value in pairs.items():
         out += _text(key) + _typed(value)
     if tokens:
         out += _text("tokenizer.ggml.tokens") + struct.pack("<IIQ", 9, 8, tokens)
         out += b"".join(_text(f"t{n}") for n in range(tokens))
-    path.write_bytes(out)
+    offset = 0
+    for name, shape in tensors.items():
+        out += _text(name) + struct.pack(f"<I{len(shape)}Q", len(shape), *shape)
+        out += struct.pack("<IQ", 0, offset)
+        offset += _aligned(4 * math.prod(shape))
+    with path.open("wb") as file:
+        file.write(out)
+        if tensors:
+            file.truncate(_aligned(len(out)) + offset)
     return path
+
+
+def _aligned(size: int) -> int:
+    return -(-size // 32) * 32
 
 
 def _text(text: str) -> bytes:
@@ -148,10 +169,20 @@ def _text(text: str) -> bytes:
 
 
 def _typed(value: Any) -> bytes:
-    if isinstance(value, str):
-        return struct.pack("<I", 8) + _text(value)
     if isinstance(value, list):
-        return struct.pack("<IIQ", 9, 4, len(value)) + struct.pack(f"<{len(value)}I", *value)
+        kind, _ = _single(value[0])
+        # Numbers of lists are signed in published files.
+        kind = 5 if kind == 4 else kind
+        return struct.pack("<IIQ", 9, kind, len(value)) + b"".join(_single(v)[1] for v in value)
+    kind, data = _single(value)
+    return struct.pack("<I", kind) + data
+
+
+def _single(value: Any) -> tuple[int, bytes]:
+    if isinstance(value, str):
+        return 8, _text(value)
+    if isinstance(value, bool):
+        return 7, struct.pack("<?", value)
     if isinstance(value, float):
-        return struct.pack("<If", 6, value)
-    return struct.pack("<II", 4, value)
+        return 6, struct.pack("<f", value)
+    return 4, struct.pack("<I", value)

@@ -27,6 +27,7 @@ from turnout_sidecar.log_ring import LogRing
 from turnout_sidecar.machine import MachineProbe
 from turnout_sidecar.memory import Host, memory_for
 from turnout_sidecar.orphans import Records
+from turnout_sidecar.planner import Measurements
 from turnout_sidecar.refusing import Refused
 from turnout_sidecar.schedule import Schedule
 from turnout_sidecar.shrinking import is_same_engine
@@ -58,6 +59,7 @@ class Supervisor:
         self._data_dir = data_dir
         self._records = Records(runtime_dir / "engines")
         self._machine = machine
+        self._known = Measurements(data_dir / assessment.MEASUREMENTS_FILE)
         self._nursery: Nursery | None = None
         self._host: Host | None = None
         self._looked = 0.0
@@ -207,6 +209,7 @@ class Supervisor:
             backend.state, backend.is_wanted, backend.first_served = State.READY, False, None
             backend.message = backend.remedy = ""
             backend.learn()
+            self._spawn(asyncio.to_thread(assessment.remember, backend, self._machine, self._known))
             self._say(backend, f"is ready after {now - began:.1f} s (pid {backend.process.pid})")  # type: ignore[union-attr]
             self.advance()
             await self._nursery.watch(backend)
@@ -343,7 +346,9 @@ class Supervisor:
 
     async def _plan(self, backend: Backend) -> None:
         try:
-            need = await asyncio.to_thread(assessment.need_of, backend.current, self._machine)
+            need = await asyncio.to_thread(
+                assessment.need_of, backend.current, self._machine, self._known
+            )
             backend.device = need.device
             backend.need_bytes = max(need.total_bytes, backend.learned_bytes)
             backend.advise = need.advise

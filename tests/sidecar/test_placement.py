@@ -13,7 +13,7 @@ from turnout_sidecar.engines.arguments import card_env, share_of, value_of, whol
 from turnout_sidecar.machine import Gpu, Machine
 from turnout_sidecar.placement import lacking_cards, room_for
 from turnout_sidecar.planner import ModelFiles, Room, Wish, make_plan, wish_for
-from turnout_sidecar.planner.shape import shape_of_config
+from turnout_sidecar.planner.config_shape import shape_of_config
 
 GIB = 1 << 30
 
@@ -114,7 +114,8 @@ def test_a_persons_own_arguments_count() -> None:
     assert (wish.context, wish.gpu_share, wish.max_num_seqs, wish.cards) == (2_048, 0.5, 7, 2)
     slots = ("-np", "4", "-c", "8192", "-ctk", "q8_0", "-ngl", "10")
     wish = wish_for(target("llamacpp", args=slots))
-    assert (wish.max_num_seqs, wish.context, wish.kv_cache_dtype) == (4, 2_048, "q8_0")
+    assert (wish.max_num_seqs, wish.context) == (4, 2_048)
+    assert (wish.layout.key_type, wish.layout.value_type) == ("q8_0", "f16")
     assert wish.gpu_layers == 10
 
 

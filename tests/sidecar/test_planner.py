@@ -35,10 +35,21 @@ from turnout_sidecar.planner import (
     make_plan,
     read_model,
 )
-from turnout_sidecar.planner.shape import shape_of_config
+from turnout_sidecar.planner.config_shape import shape_of_config
+from turnout_sidecar.planner.kv import Layout
+from turnout_sidecar.planner.shape import Shape
 
 GIB = 1 << 30
 GB = 10**9
+
+
+def longest_within(shape: Shape, size: int) -> int:
+    return kv.largest(kv.longest(shape), lambda n: kv.cache_bytes(shape, n) <= size)
+
+
+def windowed(shape: Shape) -> dict[int, int]:
+    return {cache.window: cache.layers for cache in shape.caches if cache.window}
+
 
 KV_PUBLISHED = [
     # vLLM's paper (PagedAttention, section 3): 800 KB a token for OPT-13B
@@ -61,8 +72,8 @@ def test_kv_cache_a_token_is_what_was_published(config: dict[str, Any], expected
 def test_vllms_own_message_is_reproduced() -> None:
     """24.0 GiB for 262,144 tokens; 34,736 tokens in the 3.18 GiB that were available."""
     shape = shape_of_config(QWEN3_30B)
-    assert kv.request_bytes(shape, 262_144) == 24 * GIB
-    assert kv.tokens_within(shape, int(3.18 * GIB)) == pytest.approx(34_736, rel=0.002)
+    assert kv.cache_bytes(shape, 262_144) == 24 * GIB
+    assert longest_within(shape, int(3.18 * GIB)) == pytest.approx(34_736, rel=0.002)
 
 
 @pytest.mark.parametrize(
@@ -96,21 +107,21 @@ def test_the_articles_four_sizes(tmp_path: Path, config: dict[str, Any], gigabyt
 
 def test_five_requests_of_1024_tokens_can_outgrow_half_of_int4_weights() -> None:
     shape = shape_of_config(LLAMA2_7B)
-    assert 5 * kv.request_bytes(shape, 1_024) > 2.6 * GB
+    assert 5 * kv.cache_bytes(shape, 1_024) > 2.6 * GB
 
 
 def test_windowed_layers_stop_growing() -> None:
     mistral = shape_of_config(MISTRAL_7B)
-    assert kv.request_bytes(mistral, 8_192) == kv.request_bytes(mistral, 4_096)
+    assert kv.cache_bytes(mistral, 8_192) == kv.cache_bytes(mistral, 4_096)
     gemma = shape_of_config(GEMMA2_27B)
-    assert (gemma.window, gemma.windowed_layers) == (4_096, 23)
+    assert windowed(gemma) == {4_096: 23}
     per_layer = kv.bytes_per_token(gemma) / 46
-    assert kv.request_bytes(gemma, 8_192) == int(per_layer * (23 * 8_192 + 23 * 4_096))
-    assert shape_of_config(QWEN25_7B).window == 0  # configured, and switched off
+    assert kv.cache_bytes(gemma, 8_192) == int(per_layer * (23 * 8_192 + 23 * 4_096))
+    assert windowed(shape_of_config(QWEN25_7B)) == {}  # configured, and switched off
 
 
 @pytest.mark.parametrize(
-    ("extra", "layers", "windowed"),
+    ("extra", "layers", "short"),
     [
         ({"layer_types": ["full_attention", "linear_attention"] * 16}, 16, 0),
         (
@@ -123,17 +134,19 @@ def test_windowed_layers_stop_growing() -> None:
         ({"text_config": LLAMA3_8B | {"num_hidden_layers": 8}}, 8, 0),
     ],
 )
-def test_layers_of_other_kinds(extra: dict[str, Any], layers: int, windowed: int) -> None:
+def test_layers_of_other_kinds(extra: dict[str, Any], layers: int, short: int) -> None:
     shape = shape_of_config(LLAMA3_8B | extra)
-    assert (shape.layers, shape.windowed_layers) == (layers, windowed)
+    assert (shape.cached_layers, sum(windowed(shape).values())) == (layers, short)
 
 
 def test_the_cache_can_be_quantized() -> None:
     shape = shape_of_config(LLAMA3_8B)
     plain = kv.bytes_per_token(shape)
-    assert kv.bytes_per_token(shape, "fp8") == plain / 2
-    assert kv.bytes_per_token(shape, "q8_0") == plain / 2 * 34 / 32
-    assert kv.bytes_per_token(shape, "auto") == plain
+    both = {name: Layout(key_type=name, value_type=name) for name in ("fp8", "q8_0", "auto")}
+    assert kv.bytes_per_token(shape, both["fp8"]) == plain / 2
+    assert kv.bytes_per_token(shape, both["q8_0"]) == plain / 2 * 34 / 32
+    assert kv.bytes_per_token(shape, both["auto"]) == plain
+    assert kv.bytes_per_token(shape, Layout(key_type="q8_0")) == plain / 2 * (1 + 34 / 64)
 
 
 SHAPES = st.sampled_from([LLAMA3_8B, MISTRAL_7B, GEMMA2_27B, DEEPSEEK_V3]).map(shape_of_config)
@@ -144,9 +157,9 @@ def test_the_longest_request_that_fits_fits_and_one_more_token_does_not(
     shape: Any, size: int
 ) -> None:
     shape = msgspec.structs.replace(shape, max_context=0)
-    tokens = kv.tokens_within(shape, size)
-    assert kv.request_bytes(shape, tokens) <= size
-    assert tokens == 1 << 22 or kv.request_bytes(shape, tokens + 1) > size
+    tokens = longest_within(shape, size)
+    assert kv.cache_bytes(shape, tokens) <= size
+    assert tokens == 1 << 22 or kv.cache_bytes(shape, tokens + 1) > size
 
 
 # -- files ----------------------------------------------------------------------------------------
@@ -192,7 +205,7 @@ def test_a_gguf_of_several_parts_counts_them_all(tmp_path: Path) -> None:
     files = read_model(str(first))
     assert files.weight_bytes == first.stat().st_size + 5_000
     assert files.shape is not None
-    assert files.shape.layers == 2
+    assert files.shape.cached_layers == 1  # every fourth, and it has two heads
 
 
 def test_mla_and_windows_of_ggufs(tmp_path: Path) -> None:
@@ -201,7 +214,9 @@ def test_mla_and_windows_of_ggufs(tmp_path: Path) -> None:
         **base,
         "attention.head_count_kv": 1,
         "attention.kv_lora_rank": 512,
+        "attention.key_length": 576,
         "attention.key_length_mla": 192,
+        "attention.value_length_mla": 128,
         "rope.dimension_count": 64,
     }
     pairs = {"general.architecture": "deepseek2"} | {
@@ -214,7 +229,7 @@ def test_mla_and_windows_of_ggufs(tmp_path: Path) -> None:
     pairs = {"general.architecture": "gemma3"} | {f"gemma3.{k}": v for k, v in gemma.items()}
     files = read_model(str(gguf(tmp_path / "g.gguf", pairs)))
     assert files.shape is not None
-    assert (files.shape.window, files.shape.windowed_layers) == (1_024, 40)
+    assert windowed(files.shape) == {1_024: 40}
 
 
 @pytest.mark.local

@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from model_folders import LLAMA3_8B
 from turnout_sidecar.planner import ModelFiles, Plan, Room, Wish, make_plan
-from turnout_sidecar.planner.shape import shape_of_config
+from turnout_sidecar.planner.config_shape import shape_of_config
 from turnout_sidecar.queueing import Line, QueueFull
 from turnout_sidecar.schedule import Schedule, choose_victims, deadline
 from turnout_sidecar.states import Memory, Moves, Standing, State, Ticket

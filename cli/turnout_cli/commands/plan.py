@@ -8,6 +8,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from turnout_rules.folders import data_folder
 from turnout_rules.loading import find_rules_folder, load_rules
 
 TABLE_WIDTH = 150
@@ -40,7 +41,9 @@ def run(args: argparse.Namespace) -> int:
         for name in upstream.models
     ]
     seen = MachineProbe().look()
-    plans, errors = _plans(targets, seen, rules.settings.engines)
+    own = rules.settings.sidecar.data_dir
+    data = Path(own).expanduser() if own else data_folder()
+    plans, errors = _plans(targets, seen, rules.settings.engines, data)
     if args.json:
         rows = [msgspec.to_builtins(plan) for plan in plans]
         rows += [{"name": name, "error": error} for name, error in errors.items()]
@@ -53,15 +56,16 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _plans(
-    targets: list[Target], seen: Machine, limits: Engines
+    targets: list[Target], seen: Machine, limits: Engines, data: Path
 ) -> tuple[list[Plan], dict[str, str]]:
     """Each backend with the machine to itself: what is free now, within the budget."""
     import msgspec
 
-    from turnout_sidecar.assessment import plan_of
+    from turnout_sidecar.assessment import MEASUREMENTS_FILE, plan_of
     from turnout_sidecar.placement import room_for
-    from turnout_sidecar.planner import UnreadableModelError
+    from turnout_sidecar.planner import Measurements, UnreadableModelError
 
+    known = Measurements(data / MEASUREMENTS_FILE)
     plans: list[Plan] = []
     errors: dict[str, str] = {}
     for target in targets:
@@ -73,7 +77,8 @@ def _plans(
             free -= int(seen.ram_total_bytes * (1 - limits.max_ram_percent / 100))
         free = max(0, free if budget is None else min(free, budget))
         try:
-            plans.append(plan_of(target, msgspec.structs.replace(room, free_bytes=free)))
+            here = msgspec.structs.replace(room, free_bytes=free)
+            plans.append(plan_of(target, here, known))
         except UnreadableModelError as error:
             errors[target.name] = str(error)
     return plans, errors

@@ -30,6 +30,11 @@ def whole_of(args: Sequence[str], *names: str) -> int | None:
     return int(value) if value.isdecimal() and len(value) < 10 else None
 
 
+def has_flag(args: Sequence[str], *names: str) -> bool:
+    """Whether one of the flags `names`, which take no value, is among them."""
+    return not set(names).isdisjoint(args)
+
+
 def share_of(args: Sequence[str], *names: str) -> float | None:
     """`value_of` as a share between 0 and 1; None: absent, or no such number."""
     try:

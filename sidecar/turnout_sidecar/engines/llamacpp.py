@@ -21,6 +21,9 @@ from turnout_sidecar.engines.base import (
 
 _CACHE_RAM_MIB = 256
 """Prompt cache in host memory; the engine's own default of 8 GiB would never show in a plan."""
+CHECKPOINTS = 4
+"""Copies of a request's recurrent states and windows, to go back to when a conversation branches.
+The engine's own default of 32 holds gigabytes that would never show in a plan."""
 
 
 class LlamaCppEngine(Engine):
@@ -46,7 +49,8 @@ class LlamaCppEngine(Engine):
         command = (*self._program(model, place), "-m", path, "--host", "127.0.0.1")
         command += ("--port", str(place.port), "-c", str(context_of(model) * slots))
         command += ("-np", str(slots), "--alias", self.served_name(target))
-        command += ("--cache-ram", str(_CACHE_RAM_MIB), "--metrics", "--no-webui", "--offline")
+        command += ("--cache-ram", str(_CACHE_RAM_MIB), "--ctx-checkpoints", str(CHECKPOINTS))
+        command += ("--metrics", "--no-webui", "--offline")
         if "-t" not in model.args and "--threads" not in model.args:
             command += ("-t", str(place.threads), "-tb", str(place.threads))
         if model.kv_cache_dtype and model.kv_cache_dtype != "auto":

@@ -14,8 +14,12 @@ from typing import Any
 
 import msgspec
 
+from turnout_sidecar.planner.config_shape import shape_of_config
 from turnout_sidecar.planner.gguf import GgufError, read_header
-from turnout_sidecar.planner.shape import Shape, shape_of_config, shape_of_gguf
+from turnout_sidecar.planner.gguf_shape import shape_of_gguf
+from turnout_sidecar.planner.measured import Measured, digest_of
+from turnout_sidecar.planner.projector import projector_bytes
+from turnout_sidecar.planner.shape import Shape
 
 _MAX_JSON_BYTES = 16 << 20
 _PART = re.compile(r"-(\d{5})-of-(\d{5})\.gguf\Z")
@@ -36,6 +40,14 @@ class ModelFiles(msgspec.Struct, frozen=True, kw_only=True):
     """Where the figures come from, for people."""
     is_quantized: bool = False
     """Whether the files already hold quantized weights."""
+    scratch_bytes: int = 0
+    """Of a projector: what it works in."""
+    draft: ModelFiles | None = None
+    """The model that guesses ahead for this one."""
+    projector: ModelFiles | None = None
+    digest: str = ""
+    """Of a model whose family is not known: what its measurement is kept by."""
+    measured: Measured | None = None
 
 
 def read_model(path: str) -> ModelFiles:
@@ -58,10 +70,21 @@ def _read_file(path: Path) -> ModelFiles:
     if path.suffix != ".gguf":
         return ModelFiles(weight_bytes=size, shape=None, source="file size")
     try:
-        shape = shape_of_gguf(read_header(path))
+        header = read_header(path)
+        if header.get("general.architecture") == "clip":
+            scratch, shape = projector_bytes(header), None
+        else:
+            scratch, shape = 0, shape_of_gguf(header)
     except (GgufError, ValueError) as error:
         raise UnreadableModelError(f"{path}: {error}") from error
-    return ModelFiles(weight_bytes=size, shape=shape, source="GGUF header", is_quantized=True)
+    return ModelFiles(
+        weight_bytes=size,
+        shape=shape,
+        source="GGUF header",
+        is_quantized=True,
+        scratch_bytes=scratch,
+        digest=digest_of([path]) if shape and shape.is_guess else "",
+    )
 
 
 def _parts(path: Path) -> list[Path]:
@@ -94,7 +117,13 @@ def _read_folder(folder: Path) -> ModelFiles:
             shape.embedding_parameters * 2 + shape.linear_parameters * shape.weight_bits / 8
         )
         source = "estimated from config.json"
-    return ModelFiles(weight_bytes=stored, shape=shape, source=source, is_quantized=is_quantized)
+    return ModelFiles(
+        weight_bytes=stored,
+        shape=shape,
+        source=source,
+        is_quantized=is_quantized,
+        digest=digest_of([folder / "config.json"]) if shape.is_guess else "",
+    )
 
 
 def _stored_bytes(folder: Path) -> tuple[int, str]:
