@@ -80,7 +80,7 @@ async def test_a_plan_is_what_the_engine_prints(
     [
         ("qwen35", {"full_attention_interval": 2}),
         ("gemma3", {"attention__sliding_window_pattern": 3}),
-        ("gemma4", {"attention__shared_kv_layers": 2}),
+        ("gemma4", {"attention__shared_kv_layers": 3}),
     ],
 )
 async def test_keys_that_change_what_layers_keep(

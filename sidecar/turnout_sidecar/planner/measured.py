@@ -88,7 +88,7 @@ def told(lines: Iterable[str], *, is_on_card: bool) -> tuple[int, int]:
         is_host = words[0].startswith("CPU") or words[0].endswith("_Host")
         if is_host == is_on_card:
             continue
-        device = words[0].partition("_")[0]
+        device = "" if is_host else words[0].partition("_")[0]
         entry = totals.setdefault(device, [0, 0])
         entry[0] += size
         entry[1] += size if words[1] in _CACHES else 0
