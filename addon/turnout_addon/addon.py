@@ -295,6 +295,8 @@ class Turnout:
             passage = Passage(routing, origin, True, name)
         elif routing.intercept.covers(request.host, request.port):
             origin = Origin(request.scheme, request.host, request.port)
+            if name in routing.unread and "x-turnout-route" not in request.headers:
+                name = ""
             passage = Passage(routing, origin, False, name)
         else:
             return None

@@ -13,6 +13,7 @@ from turnout_addon.hosts import InterceptList, Origin, parse_origin
 from turnout_rules.credentials import Keyring
 from turnout_rules.decision import PASS, Decision
 from turnout_rules.decision_flow import Classify, decide
+from turnout_rules.endpoints import MOVED_BY_NAME
 from turnout_rules.loading import Rules
 from turnout_rules.reading import Reader
 from turnout_rules.request import Request
@@ -37,6 +38,9 @@ class Routing:
         self.anthropic_origin = parse_origin(proxy.anthropic_origin)
         bases = [u.base_url for u in rules.table.upstreams.values() if u.base_url]
         self.bases = {url: parse_origin(url) for url in bases}
+        named = {name for r in rules.table.routes if r.when for name in r.when.endpoint}
+        self.unread = MOVED_BY_NAME - named - {"embeddings"}
+        """Endpoints that no rule can move: their bodies, often large, are not even collected."""
         self.destinations = {(o.host, o.port) for o in self._known_origins()}
         """Host and port of every server that the rules themselves name."""
 

@@ -47,6 +47,7 @@ _COMMON = (
     *("frequency_penalty", "presence_penalty", "safety_identifier", "prompt_cache_key"),
     *("prompt_cache_retention", "max_tokens"),
 )
+# Of endpoints that are not here every engine has keys of its own: nothing is stripped.
 _KNOWN_KEYS: dict[str, frozenset[str]] = {
     "chat": frozenset(
         (
@@ -165,8 +166,9 @@ def _logit_bias(request: Request, wanted: Any, changes: Changes) -> list[str]:
 def _unknown_keys(request: Request, wanted: Any, changes: Changes) -> list[str]:
     if wanted == "foreign":
         unknown = [key for key in request.fields if key in _FOREIGN_KEYS]
+    elif (known := _KNOWN_KEYS.get(request.endpoint)) is None:
+        return []
     else:
-        known = _KNOWN_KEYS[request.endpoint]
         unknown = [key for key in request.fields if key not in known]
     changes.update(dict.fromkeys(unknown))
     return [f"{key[:40]} stripped" for key in unknown]

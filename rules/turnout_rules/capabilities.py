@@ -12,9 +12,9 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from turnout_rules.endpoints import ENDPOINTS
+from turnout_rules.endpoints import ENDPOINTS, UNSIZED
 from turnout_rules.model import Target
-from turnout_rules.providers import Provider, abilities, provider_of
+from turnout_rules.providers import Provider, abilities, endpoints_of, provider_of
 from turnout_rules.tool_folding import foldable
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def obstacle(request: Request, target: Target) -> str:
     supports = target.model.supports
     if supports is None:
         supports = target.upstream.supports
-    if words := _endpoint_obstacle(request.endpoint, supports, provider):
+    if words := _endpoint_obstacle(request.endpoint, supports, target):
         return words
     able = abilities(target)
     if able is not None and (lacking := request.needs - able - _SOFT - foldable(request)):
@@ -53,15 +53,17 @@ def obstacle(request: Request, target: Target) -> str:
     return _size_obstacle(request, target) or _id_obstacle(request, provider)
 
 
-def _endpoint_obstacle(endpoint: str, supports: frozenset[str] | None, provider: Provider) -> str:
+def _endpoint_obstacle(endpoint: str, supports: frozenset[str] | None, target: Target) -> str:
     stated = supports & _ENDPOINT_NAMES if supports is not None else None
-    endpoints = stated or provider.endpoints
+    endpoints = stated or endpoints_of(target)
     if endpoints is not None and endpoint not in endpoints:
         return f"no {endpoint} endpoint"
     return ""
 
 
 def _size_obstacle(request: Request, target: Target) -> str:
+    if request.endpoint in UNSIZED:
+        return ""
     window = target.model.context
     if target.upstream.is_managed and target.model.max_model_len is not None:
         window = min(window or target.model.max_model_len, target.model.max_model_len)

@@ -13,6 +13,7 @@ import msgspec
 
 from turnout_rules.capabilities import obstacle
 from turnout_rules.decision import BLOCK, PASS
+from turnout_rules.endpoints import MOVED_BY_NAME
 from turnout_rules.hosted_tools import leaves_hosted_out
 from turnout_rules.model import Route, Target
 from turnout_rules.patterns import compile_pattern
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from turnout_rules.request import Request
 
 _CAPTURE = re.compile(r"\{([1-9]|[A-Za-z_]\w*)\}")
-EMBEDDINGS = "embeddings"
 _BOUND = "bound to its origin: "
 
 
@@ -69,7 +69,7 @@ class Chooser:
     def choose(self, route: Route, request: Request, *, is_named: bool = False) -> Choice | str:
         """Where `route` sends `request`, or in words why it cannot.
 
-        `is_named`: the client asked for this very route, so an embeddings request may be moved.
+        `is_named`: the client asked for this very route, as good as a rule that names the endpoint.
         """
         note = ""
         chosen = None
@@ -164,9 +164,9 @@ def _captured(found: Any, group: str) -> str:
 
 
 def _bond(route: Route, request: Request, is_named: bool) -> str:
-    if request.endpoint == EMBEDDINGS and not is_named:
+    if request.endpoint in MOVED_BY_NAME and not is_named:
         when = route.when
-        if when is None or EMBEDDINGS not in when.endpoint:
-            return "embeddings move only by a rule whose `when.endpoint` names them"
+        if when is None or request.endpoint not in when.endpoint:
+            return f"{request.endpoint} move only by a rule whose `when.endpoint` names them"
     bound = "" if request.is_bound_by_offer else request.bound
     return f"{_BOUND}{bound}" if bound else ""

@@ -7,13 +7,32 @@ Providers put the same endpoints under different bases (`/v1`, `/openai/v1`, `/v
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Literal
+from typing import Literal, get_args
 from urllib.parse import unquote
 
 import msgspec
 
-EndpointName = Literal["chat", "completions", "responses", "messages", "embeddings"]
-ENDPOINTS: tuple[EndpointName, ...] = ("chat", "completions", "responses", "messages", "embeddings")
+EndpointName = Literal[
+    "chat",
+    "completions",
+    "responses",
+    "messages",
+    "embeddings",
+    "rerank",
+    "speech",
+    "transcriptions",
+    "translations",
+    "images",
+    "image_edits",
+]
+ENDPOINTS: tuple[EndpointName, ...] = get_args(EndpointName)
+MOVED_BY_NAME: frozenset[str] = frozenset(ENDPOINTS[4:])
+"""Vectors, ranks, sounds and pictures of one model are not those of another: such requests move
+only by a rule that names their endpoint."""
+UNSIZED: frozenset[str] = frozenset(ENDPOINTS[5:])
+"""Their bytes tell nothing of the context that they need: many documents, sounds, pictures."""
+FORMS: frozenset[str] = frozenset(("transcriptions", "translations", "image_edits"))
+"""Come as `multipart/form-data`."""
 
 
 class Endpoint(msgspec.Struct, frozen=True):
@@ -33,6 +52,14 @@ _SUFFIXES: tuple[tuple[str, EndpointName], ...] = (
     ("/responses", "responses"),
     ("/messages", "messages"),
     ("/embeddings", "embeddings"),
+    # llama.cpp's other name; every engine knows the one after it.
+    ("/reranking", "rerank"),
+    ("/rerank", "rerank"),
+    ("/audio/speech", "speech"),
+    ("/audio/transcriptions", "transcriptions"),
+    ("/audio/translations", "translations"),
+    ("/images/generations", "images"),
+    ("/images/edits", "image_edits"),
 )
 
 SUFFIX_OF: dict[str, str] = {name: suffix for suffix, name in _SUFFIXES}
@@ -78,7 +105,7 @@ def _classify_path(path: str) -> Endpoint | None:
             named = segments[:-1] if deployment else segments
             if not _FOREIGN_SEGMENTS.isdisjoint(named):
                 return None
-            return Endpoint(name, suffix, deployment)
+            return Endpoint(name, SUFFIX_OF[name], deployment)
     return None
 
 

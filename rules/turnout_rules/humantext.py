@@ -50,7 +50,18 @@ _OPENING = re.compile(rb'\s*(\{\s*"\w+")')
 TEXT_PARTS = frozenset({"text", "input_text"})
 
 CONVERSATION_FIELD = {"chat": "messages", "messages": "messages", "responses": "input"}
-PROMPT_FIELD = {"completions": "prompt", "embeddings": "input"}
+PROMPT_FIELD = {
+    "completions": "prompt",
+    "embeddings": "input",
+    "rerank": "query",
+    "speech": "input",
+    "images": "prompt",
+    "image_edits": "prompt",
+    "transcriptions": "prompt",
+    "translations": "prompt",
+}
+_WORDLESS = frozenset(("transcriptions", "translations"))
+"""The person's words are in the sound; a prompt is a hint, and may be absent."""
 
 
 class HumanText(msgspec.Struct):
@@ -66,6 +77,8 @@ class HumanText(msgspec.Struct):
 def read_human_text(endpoint: str, fields: Fields, wrappers: Wrappers) -> HumanText:
     """The person's last words (not yet capped); raises `Unreadable` for values of wrong types."""
     if endpoint in PROMPT_FIELD:
+        if endpoint in _WORDLESS and PROMPT_FIELD[endpoint] not in fields:
+            return HumanText("")
         return HumanText(_read_prompt(PROMPT_FIELD[endpoint], fields))
     name = CONVERSATION_FIELD[endpoint]
     raw = fields.get(name)

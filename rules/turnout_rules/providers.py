@@ -55,18 +55,32 @@ _LOCAL: dict[str, Any] = {
     "unknown_keys": "strip",
 }
 _BY_ENGINE = {
-    "vllm": _provider("vllm", _ALL, _TEXT_MODEL, **_LOCAL, reasoning_effort="keep"),
-    "llamacpp": _provider("llamacpp", _ALL, _TEXT_MODEL, **_LOCAL, reasoning_effort="drop"),
+    "vllm": _provider(
+        "vllm",
+        f"{_ALL} rerank transcriptions translations",
+        _TEXT_MODEL,
+        **_LOCAL,
+        reasoning_effort="keep",
+    ),
+    "llamacpp": _provider(
+        "llamacpp",
+        "chat completions responses messages",
+        _TEXT_MODEL,
+        **_LOCAL,
+        reasoning_effort="drop",
+    ),
     "nanovllm": _provider(
         "nanovllm", "chat completions", "stream", **_LOCAL, reasoning_effort="drop"
     ),
-    "command": _provider("command", _ALL, _TEXT_MODEL, **_LOCAL, reasoning_effort="drop"),
+    "command": _provider(
+        "command", " ".join(ENDPOINTS), _TEXT_MODEL, **_LOCAL, reasoning_effort="drop"
+    ),
     "external": Provider(name="external", adjust={**_LOCAL, "reasoning_effort": "keep"}),
     "ray": Provider(name="ray", adjust={**_LOCAL, "reasoning_effort": "keep"}),
 }
 _OPENAI = _provider(
     "openai",
-    "chat completions responses embeddings",
+    "chat completions responses embeddings speech transcriptions translations images image_edits",
     "tools client_tools image audio file json_schema stream reasoning logprobs",
     counts="responses",
     unknown_keys="foreign",
@@ -83,7 +97,7 @@ _BY_HOST = {
     ),
     "api.groq.com": _provider(
         "groq",
-        "chat responses",
+        "chat responses speech transcriptions translations",
         "tools image json_schema stream reasoning",
         reasoning_effort=_TO_THREE_EFFORTS,
         developer_role="system",
@@ -98,7 +112,7 @@ _BY_HOST = {
     ),
     "api.mistral.ai": _provider(
         "mistral",
-        "chat embeddings",
+        "chat embeddings transcriptions",
         "tools image audio file json_schema stream reasoning",
         max_tokens="max_tokens",
         reasoning_effort="drop",
@@ -108,12 +122,17 @@ _BY_HOST = {
     "openrouter.ai": _provider("openrouter", _ALL),
     "generativelanguage.googleapis.com": _provider(
         "gemini",
-        "chat embeddings",
+        "chat embeddings images",
         "tools image audio file json_schema stream reasoning",
         reasoning_effort={"xhigh": "high", "max": "high"},
         developer_role="system",
     ),
 }
+_READERS = (
+    ("rerank", frozenset(("--rerank", "--reranking"))),
+    ("embeddings", frozenset(("--embeddings", "--embedding"))),
+)
+_PROJECTORS = ("-mm", "--mmproj")
 _AZURE_ENDINGS = (
     ".openai.azure.com",
     ".services.ai.azure.com",
@@ -155,6 +174,22 @@ def _tools_of_gpt(model: str) -> frozenset[str]:
         return frozenset()
     version = (int(found[1]), int(found[2] or 0))
     return frozenset(tool for *first, tool in _GPT_TOOLS if version >= tuple(first))
+
+
+def endpoints_of(target: Target) -> frozenset[str] | None:
+    """What the preset says that `target` serves; None: unknown, not checked.
+
+    A llama.cpp server that is started for vectors or ranks answers with nothing else, and hears
+    only with a projector (llama.cpp, tools/server/README.md).
+    """
+    endpoints = provider_of(target.upstream).endpoints
+    if target.upstream.engine != "llamacpp" or endpoints is None:
+        return endpoints
+    for name, flags in _READERS:
+        if not flags.isdisjoint(target.model.args):
+            return frozenset((name,))
+    hears = any(arg.partition("=")[0] in _PROJECTORS for arg in target.model.args)
+    return endpoints | {"transcriptions"} if hears else endpoints
 
 
 @lru_cache(maxsize=256)

@@ -12,7 +12,8 @@ from collections.abc import Mapping
 import msgspec
 
 from turnout_rules.decoding import decode_body
-from turnout_rules.endpoints import Endpoint, classify
+from turnout_rules.endpoints import FORMS, Endpoint, classify
+from turnout_rules.forms import MEDIA_TYPE, Form, read_form
 from turnout_rules.humantext import cap, read_human_text
 from turnout_rules.request import Request
 from turnout_rules.settings import Reading
@@ -59,9 +60,14 @@ class Reader:
             raise Unreadable("not an endpoint that is routed")
         encoding = headers.get("content-encoding", "")
         body = decode_body(body, encoding, self.reading.max_decoded_bytes)
-        fields = _read_fields(body)
+        kind = headers.get("content-type", "")
+        is_form = endpoint.name in FORMS and kind.lower().startswith(MEDIA_TYPE)
+        form = read_form(body, kind) if is_form else None
+        fields = form.fields(body) if form else _read_fields(body)
         try:
-            return self._request(endpoint, path, headers, body, encoding, fields, host, client)
+            return self._request(
+                endpoint, path, headers, body, encoding, fields, host, client, form
+            )
         except msgspec.DecodeError as error:
             raise Unreadable("body holds a value of a wrong type") from error
         except (RecursionError, ValueError, OverflowError) as error:
@@ -77,8 +83,9 @@ class Reader:
         fields: Fields,
         host: str,
         client: str,
+        form: Form | None,
     ) -> Request:
-        spans = locate(body, fields)
+        spans = locate(body, fields) if form is None else []
         human = read_human_text(endpoint.name, fields, self._wrappers)
         return Request(
             endpoint=endpoint.name,
@@ -91,6 +98,7 @@ class Reader:
             content_encoding=encoding,
             fields=fields,
             spans=spans,
+            form=form,
             model=_read_model(fields, endpoint.path_model),
             stream=_read_stream(fields),
             task=_read_task(fields),

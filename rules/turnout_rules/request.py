@@ -19,6 +19,7 @@ from turnout_rules.settings import Reading
 from turnout_rules.splicing import Fields, Span, locate
 
 if TYPE_CHECKING:
+    from turnout_rules.forms import Form
     from turnout_rules.humantext import Message
     from turnout_rules.wrappers import Wrappers
 
@@ -51,6 +52,7 @@ class Request:
         "content_encoding",
         "endpoint",
         "fields",
+        "form",
         "headers",
         "host",
         "model",
@@ -85,10 +87,11 @@ class Request:
         text: str,
         reading: Reading,
         side_task: str = "",
+        form: Form | None = None,
         earlier: Iterator[Message] | None = None,
         wrappers: Wrappers | None = None,
     ) -> None:
-        """Keep what was read. `spans` tells where each of `fields` stands in `body`.
+        """Keep what was read. `spans` or `form` tells where `fields` stand in `body`.
 
         `task` is what the client states, `side_task` what its request was recognised as.
         """
@@ -102,6 +105,7 @@ class Request:
         self.content_encoding = content_encoding
         self.fields = fields
         self.spans = spans
+        self.form = form
         self.model = model
         self.stream = stream
         self.stated_task = task

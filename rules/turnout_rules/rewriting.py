@@ -53,6 +53,9 @@ def rewrite(request: Request, target: Target, route: Route | None) -> Rewrite:
     # A route may drop what its target drops as well; long keys look alike when they are cut.
     names = tuple(dict.fromkeys(names))
     model = msgspec.json.encode(target.model.upstream_model)
+    if request.form is not None:
+        body = request.form.changed(request.body, changes | {"model": model})
+        return Rewrite(body, target_path(request, target), names)
     if not changes and "model" in request.fields:
         body = splice_one(request.body, request.fields, "model", model, request.spans)
         return Rewrite(body, target_path(request, target), names, calls)

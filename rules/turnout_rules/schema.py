@@ -16,6 +16,7 @@ from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from turnout_rules.decision import BLOCK, PASS
 from turnout_rules.document import INVALID, Document
+from turnout_rules.endpoints import ENDPOINTS
 from turnout_rules.kinds import (
     Flag,
     Integer,
@@ -38,7 +39,6 @@ CAPABILITIES = (
     *("tools", "image", "audio", "file", "json_schema", "stream", "reasoning", "logprobs"),
     *TOOL_CAPABILITIES,
 )
-ENDPOINTS = ("chat", "completions", "responses", "messages", "embeddings")
 TEXT_PARTS = ("human", "system", "tools", "all")
 MAX_ENTRY_CHARS = 1_000
 

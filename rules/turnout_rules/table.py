@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from turnout_rules.choosing import EMBEDDINGS, Choice, Chooser, Script
+from turnout_rules.choosing import Choice, Chooser, Script
 from turnout_rules.convention import Named, named_route
 from turnout_rules.decision import BLOCK, PASS, Decision, Layer, Verdict
+from turnout_rules.endpoints import MOVED_BY_NAME
 from turnout_rules.matching import Rows, in_decision_order, is_rule
 from turnout_rules.model import Route, Target, Upstream
 from turnout_rules.naming import no_route_called
@@ -145,7 +146,7 @@ class Table:
         """No rule decides: the default route, or none; the classifier may know better."""
         wants_classifier = bool(
             self.semantic_routes
-            and request.endpoint != EMBEDDINGS
+            and request.endpoint not in MOVED_BY_NAME
             and not request.bound
             and request.text.strip()
         )

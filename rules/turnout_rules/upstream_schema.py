@@ -11,6 +11,7 @@ from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from turnout_rules.adjustments import ADJUSTMENTS
 from turnout_rules.document import INVALID, Document
+from turnout_rules.endpoints import ENDPOINTS
 from turnout_rules.kinds import (
     Choice,
     Flag,
@@ -26,7 +27,7 @@ from turnout_rules.kinds import (
     read_mapping,
 )
 from turnout_rules.model import EngineName, Model, Price, Upstream
-from turnout_rules.schema import CAPABILITIES, ENDPOINTS, header_pair
+from turnout_rules.schema import CAPABILITIES, header_pair
 
 ENGINES: tuple[str, ...] = get_args(EngineName)
 _MANAGED = ("vllm", "llamacpp", "nanovllm", "command")

@@ -24,6 +24,15 @@ SERVED = [
     ("/anthropic/v1/messages", "messages"),
     ("/v1/embeddings", "embeddings"),
     ("/v1/chat/completions/", "chat"),
+    ("/v1/rerank", "rerank"),
+    ("/v2/rerank", "rerank"),
+    ("/rerank", "rerank"),
+    ("/v1/reranking", "rerank"),
+    ("/v1/audio/speech", "speech"),
+    ("/openai/v1/audio/transcriptions", "transcriptions"),
+    ("/v1/audio/translations", "translations"),
+    ("/v1/images/generations", "images"),
+    ("/v1/images/edits", "image_edits"),
 ]
 UNTOUCHED = [
     "/v1/models",
@@ -34,10 +43,12 @@ UNTOUCHED = [
     "/v1/responses/input_tokens",
     "/v1/messages/count_tokens",
     "/v1/messages/batches",
-    "/v1/images/generations",
-    "/v1/audio/transcriptions",
-    "/v1/audio/speech",
     "/v1/realtime",
+    "/v1/images/variations",
+    "/v1/audio/voices",
+    "/v1/files/rerank",
+    "/v1/threads/rerank",
+    "/v1/audio/x/rerank",
     "/v1/assistants",
     "/v1/threads",
     "/v1/threads/thread_1/messages",
@@ -72,6 +83,19 @@ def test_azure_names_the_model_in_the_path() -> None:
     assert endpoint is not None
     assert (endpoint.name, endpoint.suffix) == ("chat", "/chat/completions")
     assert endpoint.path_model == "my gpt"
+
+
+def test_other_names_of_an_endpoint_reach_every_engine_by_the_usual_one() -> None:
+    endpoint = classify("POST", "/v1/reranking")
+    assert endpoint is not None
+    assert endpoint.suffix == "/rerank"
+
+
+def test_azure_deployments_hear_and_draw() -> None:
+    for path in ("audio/transcriptions", "images/generations"):
+        endpoint = classify("POST", f"/openai/deployments/mine/{path}?api-version=1")
+        assert endpoint is not None
+        assert (endpoint.suffix, endpoint.path_model) == (f"/{path}", "mine")
 
 
 def test_a_deployment_may_be_called_like_a_resource() -> None:

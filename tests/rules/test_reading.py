@@ -351,4 +351,4 @@ def test_all_recorded_requests_are_read() -> None:
         assert isinstance(request.bound, str)
         assert request.conversation
         assert "type" not in request.text_on("system")[:5]
-    assert untouched == 48
+    assert untouched == 46

@@ -152,4 +152,4 @@ def test_recorded_requests_change_in_the_model_and_named_fields_alone(to: Any) -
         for name in before.keys() - changed - {"model"}:
             assert after[name] == before[name]
         moved += 1
-    assert moved == 207
+    assert moved == 209

@@ -8,18 +8,14 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from turnout_rules.endpoints import SUFFIX_OF
+
 if TYPE_CHECKING:
     from turnout_rules.explaining import Explanation
     from turnout_rules.loading import Rules
     from turnout_rules.request import Request
 
-_PATHS = {
-    "chat": "/v1/chat/completions",
-    "completions": "/v1/completions",
-    "responses": "/v1/responses",
-    "messages": "/v1/messages",
-    "embeddings": "/v1/embeddings",
-}
+_PATHS = {name: f"/v1{suffix}" for name, suffix in SUFFIX_OF.items()}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
