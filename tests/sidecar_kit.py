@@ -47,7 +47,8 @@ class Provider:
         self.raw.append(raw)
         self.paths.append(http.path_qs)
         self.headers.append({name.lower(): value for name, value in http.headers.items()})
-        body = json.loads(raw)
+        is_form = http.content_type == "multipart/form-data"
+        body = {"form": raw} if is_form else json.loads(raw)
         self.bodies.append(body)
         try:
             return await self.behaviour(http, body)

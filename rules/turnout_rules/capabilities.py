@@ -42,23 +42,22 @@ _MISTRAL_ID = re.compile(rb"[a-zA-Z0-9]{9}\Z")
 def obstacle(request: Request, target: Target) -> str:
     """Empty if `target` can serve `request`, else words such as "no image input"."""
     provider = provider_of(target.upstream)
-    supports = target.model.supports
-    if supports is None:
-        supports = target.upstream.supports
-    if words := _endpoint_obstacle(request.endpoint, supports, target):
-        return words
+    endpoints = endpoints_served(target)
+    if endpoints is not None and request.endpoint not in endpoints:
+        return f"no {request.endpoint} endpoint"
     able = abilities(target)
     if able is not None and (lacking := request.needs - able - _SOFT - foldable(request)):
         return ", ".join(_OBSTACLES.get(need, f"no {need}") for need in sorted(lacking))
     return _size_obstacle(request, target) or _id_obstacle(request, provider)
 
 
-def _endpoint_obstacle(endpoint: str, supports: frozenset[str] | None, target: Target) -> str:
+def endpoints_served(target: Target) -> frozenset[str] | None:
+    """Endpoints that `supports` names, else the preset's; None: unknown, not checked."""
+    supports = target.model.supports
+    if supports is None:
+        supports = target.upstream.supports
     stated = supports & _ENDPOINT_NAMES if supports is not None else None
-    endpoints = stated or endpoints_of(target)
-    if endpoints is not None and endpoint not in endpoints:
-        return f"no {endpoint} endpoint"
-    return ""
+    return stated or endpoints_of(target)
 
 
 def _size_obstacle(request: Request, target: Target) -> str:

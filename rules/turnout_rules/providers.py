@@ -128,11 +128,11 @@ _BY_HOST = {
         developer_role="system",
     ),
 }
-_READERS = (
-    ("rerank", frozenset(("--rerank", "--reranking"))),
-    ("embeddings", frozenset(("--embeddings", "--embedding"))),
-)
-_PROJECTORS = ("-mm", "--mmproj")
+_BY_FLAG = {
+    "embeddings": ("--embeddings", "--embedding"),
+    "rerank": ("--rerank", "--reranking"),
+    "transcriptions": ("-mm", "--mmproj"),
+}
 _AZURE_ENDINGS = (
     ".openai.azure.com",
     ".services.ai.azure.com",
@@ -179,17 +179,14 @@ def _tools_of_gpt(model: str) -> frozenset[str]:
 def endpoints_of(target: Target) -> frozenset[str] | None:
     """What the preset says that `target` serves; None: unknown, not checked.
 
-    A llama.cpp server that is started for vectors or ranks answers with nothing else, and hears
-    only with a projector (llama.cpp, tools/server/README.md).
+    A llama.cpp server makes vectors and ranks only if it was started for them, and hears only
+    with a projector (llama.cpp, tools/server/server-context.cpp, its 501 answers).
     """
     endpoints = provider_of(target.upstream).endpoints
     if target.upstream.engine != "llamacpp" or endpoints is None:
         return endpoints
-    for name, flags in _READERS:
-        if not flags.isdisjoint(target.model.args):
-            return frozenset((name,))
-    hears = any(arg.partition("=")[0] in _PROJECTORS for arg in target.model.args)
-    return endpoints | {"transcriptions"} if hears else endpoints
+    flags = {argument.partition("=")[0] for argument in target.model.args}
+    return endpoints | {name for name, own in _BY_FLAG.items() if not flags.isdisjoint(own)}
 
 
 @lru_cache(maxsize=256)

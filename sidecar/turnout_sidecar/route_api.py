@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
+from turnout_rules.capabilities import endpoints_served
 from turnout_rules.questions import (
     BadQuestion,
     asked,
@@ -122,25 +123,26 @@ def _classifier_row(service: Service) -> tuple[dict[str, Any], bool]:
 def _models(snapshot: Snapshot) -> list[dict[str, Any]]:
     """`turnout/auto`, the routes, and every named target."""
     table = snapshot.table
-    names = [("turnout/auto", "turnout")]
-    names += [(f"turnout/{route.name}", "turnout") for route in table.routes]
-    names += [
-        (f"{upstream.name}/{model}", upstream.name)
-        for upstream in table.upstreams.values()
-        for model in upstream.models
-    ]
-    return [
-        {
-            "id": name,
-            "object": "model",
-            "created": 0,
-            "owned_by": owner,
-            "type": "model",
-            "display_name": name,
-            "created_at": "1970-01-01T00:00:00Z",
-        }
-        for name, owner in names
-    ]
+    names = ["turnout/auto", *(f"turnout/{route.name}" for route in table.routes)]
+    rows = [_model_row(name, "turnout") for name in names]
+    for upstream in table.upstreams.values():
+        for model in upstream.models:
+            row = _model_row(f"{upstream.name}/{model}", upstream.name)
+            endpoints = endpoints_served(table.resolve(row["id"]))
+            rows.append(row if endpoints is None else row | {"endpoints": sorted(endpoints)})
+    return rows
+
+
+def _model_row(name: str, owner: str) -> dict[str, Any]:
+    return {
+        "id": name,
+        "object": "model",
+        "created": 0,
+        "owned_by": owner,
+        "type": "model",
+        "display_name": name,
+        "created_at": "1970-01-01T00:00:00Z",
+    }
 
 
 def _json(value: Any, status: int = 200) -> web.Response:

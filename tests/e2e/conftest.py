@@ -32,6 +32,10 @@ routes:
     match: [locally]
     priority: 8
     target: managed/tiny
+  - name: sound
+    when: {endpoint: [transcriptions, rerank]}
+    priority: 7
+    target: other/ears
   - name: rest
     match: [.*]
     target: pass

@@ -189,7 +189,6 @@ def test_such_endpoints_move_only_by_a_rule_that_names_them() -> None:
     [
         ("/v1/rerank", RERANK, "local/ranks"),
         ("/v1/embeddings", {"model": "m", "input": "x"}, "local/vectors"),
-        ("/v1/chat/completions", chat("x"), "local/chat"),
     ],
 )
 def test_a_llama_cpp_engine_serves_what_it_was_started_for(
