@@ -10,6 +10,8 @@ from typing import Any
 
 from aiohttp import web
 
+from turnout_rules.endpoints import SUFFIX_OF
+
 _PASSED = "As the API of that name defines it; the model names a target, turnout/<route> or a wish"
 PATHS: dict[tuple[str, str], str] = {
     ("POST", "/route"): "The decision about a text, a messages list or a body; nothing is sent",
@@ -31,11 +33,7 @@ PATHS: dict[tuple[str, str], str] = {
     ("GET", "/v1/batches"): "All batches; limit, after",
     ("GET", "/v1/batches/{id}"): "One batch",
     ("POST", "/v1/batches/{id}/cancel"): "End a batch early",
-    ("POST", "/v1/chat/completions"): _PASSED,
-    ("POST", "/v1/completions"): _PASSED,
-    ("POST", "/v1/responses"): _PASSED,
-    ("POST", "/v1/messages"): _PASSED,
-    ("POST", "/v1/embeddings"): _PASSED,
+    **{("POST", f"/v1{suffix}"): _PASSED for suffix in SUFFIX_OF.values()},
 }
 
 
