@@ -267,7 +267,7 @@ async def test_a_websocket_upgrade_is_answered_426(gateway: Sidecar) -> None:
 
 
 @pytest.mark.parametrize(
-    "path", ["/v1/images/generations", "/v1/chat/completions/count_tokens", "/x"]
+    "path", ["/v1/images/variations", "/v1/chat/completions/count_tokens", "/x"]
 )
 async def test_other_paths_are_404_in_the_api_format(gateway: Sidecar, path: str) -> None:
     status, _, body = await post(gateway.url, {}, path)

@@ -14,20 +14,22 @@ from sidecar_kit import provider, sidecar, write_rules
 from turnout_sidecar.model_store import path_of
 
 pytestmark = pytest.mark.usefixtures("own_folders")
+MODEL = path_of("smollm2")
+"""Found before each test gets a cache folder of its own."""
 SOUND = bytes(range(256)) * 8_000
 
 UPSTREAMS = """
 upstreams:
-  ears: {base_url: %s, supports: [transcriptions, speech]}
+  ears: {base_url: "{ears}", supports: [transcriptions, speech]}
   local:
     engine: llamacpp
     models:
-      chat: {model_path: smollm2, max_num_seqs: 1, max_model_len: 512, args: ["-t", "1"]}
+      chat: {model_path: "{model}", max_num_seqs: 1, max_model_len: 512, args: ["-t", "1"]}
       vectors:
-        {model_path: smollm2, max_num_seqs: 1, max_model_len: 512,
+        {model_path: "{model}", max_num_seqs: 1, max_model_len: 512,
          args: ["-t", "1", "--embeddings", "--pooling", "mean"]}
       ranks:
-        {model_path: smollm2, max_num_seqs: 1, max_model_len: 512, args: ["-t", "1", "--rerank"]}
+        {model_path: "{model}", max_num_seqs: 1, max_model_len: 512, args: ["-t", "1", "--rerank"]}
 """
 ROUTES = """
 routes:
@@ -36,6 +38,10 @@ routes:
   - {name: sound, when: {endpoint: [transcriptions, speech]}, priority: 9, target: ears/large}
   - {name: rest, match: [.*], target: local/chat}
 """
+
+
+def upstreams(ears: str) -> str:
+    return UPSTREAMS.replace("{ears}", ears).replace("{model}", str(MODEL))
 
 
 async def hears(http: web.Request, body: dict[str, Any]) -> web.StreamResponse:
@@ -47,7 +53,7 @@ async def hears(http: web.Request, body: dict[str, Any]) -> web.StreamResponse:
 
 async def test_sounds_go_both_ways_through_the_gateway(tmp_path: Path) -> None:
     async with provider(hears) as ears:
-        rules = write_rules(tmp_path / "rules", ROUTES, UPSTREAMS % ears.url)
+        rules = write_rules(tmp_path / "rules", ROUTES, upstreams(ears.url))
         async with (
             sidecar(rules) as it,
             openai.AsyncOpenAI(api_key="x", base_url=f"{it.url}/v1", max_retries=0) as c,
@@ -75,9 +81,9 @@ async def test_chat_vectors_and_ranks_of_real_engines_side_by_side(
     tmp_path: Path,
 ) -> None:
     pytest.importorskip("xllamacpp", reason="the `local` extra is not installed")
-    if path_of("smollm2") is None:
+    if MODEL is None:
         pytest.skip("the model is not here: run `turnout models pull`")
-    rules = write_rules(tmp_path / "rules", ROUTES, UPSTREAMS % "http://127.0.0.1:9/v1")
+    rules = write_rules(tmp_path / "rules", ROUTES, upstreams("http://127.0.0.1:9/v1"))
     async with (
         sidecar(rules) as it,
         openai.AsyncOpenAI(api_key="x", base_url=f"{it.url}/v1", max_retries=0, timeout=120) as c,
@@ -86,12 +92,11 @@ async def test_chat_vectors_and_ranks_of_real_engines_side_by_side(
             model="any", messages=[{"role": "user", "content": "hi"}], max_tokens=4
         )
         assert told.choices[0].message.content
-        near, far = (
-            await c.embeddings.create(model="any", input=text, encoding_format="float")
-            for text in ("a cat", "the parliament")
-        )
-        assert len(near.data[0].embedding) == 576
-        assert near.data[0].embedding != far.data[0].embedding
+        texts = ["a cat", "the parliament"]
+        vectors = await c.embeddings.create(model="any", input=texts, encoding_format="float")
+        near, far = (row.embedding for row in vectors.data)
+        assert len(near) == len(far) == 576
+        assert near != far
         asked = {"model": "any", "query": "cats?", "documents": ["a cat", "the parliament"]}
         async with (
             aiohttp.ClientSession() as session,
