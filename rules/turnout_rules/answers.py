@@ -13,6 +13,7 @@ from typing import Any, Literal
 import msgspec
 
 from turnout_rules.bringing import body_brings, brings
+from turnout_rules.endpoints import UNSIZED
 from turnout_rules.sse import Event, Events, TooLong, decoded, may_begin_events
 
 MAX_PREAMBLE_BYTES = 1024 * 1024
@@ -139,10 +140,13 @@ class Answer:
                 return
             self.is_stream = True
             self._events = Events()
+            # Streams of sounds and transcripts have no closing event that all engines send.
+            self.is_odd = self._endpoint in UNSIZED
         else:
-            self.has_begun = True
-            self.flaw = Flaw("not_json")
-            self.is_odd = self._is_given_up = True
+            self.has_begun = self.is_odd = self._is_given_up = True
+            # Sounds are bytes, and transcripts may be asked for as plain text.
+            self.is_good = self._endpoint in UNSIZED
+            self.flaw = None if self.is_good else Flaw("not_json")
             return
         self._head = b""
         self.feed(start)

@@ -12,6 +12,8 @@ from typing import Any
 
 import msgspec
 
+from turnout_rules.endpoints import UNSIZED
+
 _NO_CONTENT = frozenset(
     {"role", "type", "name", "id", "index", "annotations", "logprobs", "status"}
 )
@@ -48,6 +50,8 @@ def brings(endpoint: str, name: str, value: Any) -> Bringing:
         return _NOTHING
     if (error := error_in(value)) is not None:
         return Bringing(error=error)
+    if endpoint in UNSIZED:
+        return Bringing(has_content=True)
     if endpoint == "messages":
         return _of_messages(value)
     if endpoint == "responses":
@@ -59,7 +63,9 @@ def body_brings(endpoint: str, value: Mapping[str, Any]) -> Bringing:
     """What a whole JSON answer brings."""
     if (error := error_in(value)) is not None:
         return Bringing(error=error)
-    has_content = _BODIES[endpoint](value) or _output_tokens(value) > 0
+    # Silence is heard as no text, and no document may rank: nothing is an answer there.
+    is_any = endpoint in UNSIZED
+    has_content = is_any or _BODIES[endpoint](value) or _output_tokens(value) > 0
     return Bringing(has_content=has_content, is_answer=has_content, is_end=True)
 
 
