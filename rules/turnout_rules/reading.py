@@ -51,9 +51,14 @@ class Reader:
         headers: Mapping[str, str],
         body: bytes,
         host: str = "",
+        origin: str = "",
         client: str = "",
     ) -> Request:
-        """The request, or `Unreadable`. Header names are lower-case; `path` may have a query."""
+        """The request, or `Unreadable`. Header names are lower-case; `path` may have a query.
+
+        `host` is what scripts see; only with an `origin` (scheme, host and port) does the query go
+        on to it.
+        """
         endpoint = classify(method, path)
         if endpoint is None:
             raise Unreadable("not an endpoint that is routed")
@@ -61,7 +66,9 @@ class Reader:
         body = decode_body(body, encoding, self.reading.max_decoded_bytes)
         fields = _read_fields(body)
         try:
-            return self._request(endpoint, path, headers, body, encoding, fields, host, client)
+            return self._request(
+                endpoint, path, headers, body, encoding, fields, host, origin, client
+            )
         except msgspec.DecodeError as error:
             raise Unreadable("body holds a value of a wrong type") from error
         except (RecursionError, ValueError, OverflowError) as error:
@@ -76,6 +83,7 @@ class Reader:
         encoding: str,
         fields: Fields,
         host: str,
+        origin: str,
         client: str,
     ) -> Request:
         spans = locate(body, fields)
@@ -85,6 +93,7 @@ class Reader:
             suffix=endpoint.suffix,
             path=path,
             host=host,
+            origin=origin,
             headers=headers,
             client=client,
             body=body,

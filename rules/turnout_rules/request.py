@@ -54,6 +54,7 @@ class Request:
         "headers",
         "host",
         "model",
+        "origin",
         "path",
         "reading",
         "script_reads",
@@ -84,18 +85,22 @@ class Request:
         task: str,
         text: str,
         reading: Reading,
+        origin: str = "",
         side_task: str = "",
         earlier: Iterator[Message] | None = None,
         wrappers: Wrappers | None = None,
     ) -> None:
         """Keep what was read. `spans` tells where each of `fields` stands in `body`.
 
+        `origin`: scheme, host and port of the server addressed, as `origin_of` writes them; empty:
+        it is not known, or is Turnout itself.
         `task` is what the client states, `side_task` what its request was recognised as.
         """
         self.endpoint = endpoint
         self.suffix = suffix
         self.path = path
         self.host = host
+        self.origin = origin
         self.headers = headers
         self.client = client
         self.body = body
