@@ -18,8 +18,15 @@ from mitmproxy.proxy import mode_specs, server_hooks
 
 from turnout_addon import answering, display, plans
 from turnout_addon.applying import answer, apply, choose_way, json_answer, redirect
+from turnout_addon.bodies import amend_bodies, bound_body, stream_unread
 from turnout_addon.collecting import Collector
-from turnout_addon.connecting import ConnectDeadlines, lift_connection_limit, speak_json
+from turnout_addon.connecting import (
+    ConnectDeadlines,
+    close_sockets,
+    cut_connection,
+    lift_connection_limit,
+    speak_json,
+)
 from turnout_addon.deciding import Decider, policy
 from turnout_addon.guard import OWN_PORT, Guard, ProxyPassword, foreign_page, password_wanted
 from turnout_addon.hosts import Origin
@@ -35,22 +42,19 @@ from turnout_addon.options import (
     sidecar_of,
     sidecar_token,
 )
-from turnout_addon.passage import Passage, announced_length
+from turnout_addon.passage import Passage, enter
 from turnout_addon.reload import follow
-from turnout_addon.routing import Routing, passed
+from turnout_addon.routing import Routing
 from turnout_addon.sidecar_client import SidecarClient
 from turnout_addon.streaming import stream
+from turnout_addon.wire import amend_http1
 from turnout_rules.decision import Decision
 from turnout_rules.decision_log import DecisionLog, decision_log_path
-from turnout_rules.endpoints import classify, counted_path
 from turnout_rules.loading import Rules, find_rules_folder, load_rules, settle_memory
 from turnout_rules.problems import RulesError
 from turnout_rules.questions import is_question
 from turnout_rules.request import Request
 from turnout_rules.watching import RulesWatch
-
-# Bodies of endpoints that no rule may touch are not collected past this size.
-_COLLECT_BYTES = 1024 * 1024
 
 logger = logging.getLogger(__name__)
 
@@ -97,6 +101,9 @@ class Turnout:
         """Declare the options."""
         keep_bytes_out_of_logs()
         speak_json()
+        close_sockets()
+        amend_http1()
+        amend_bodies()
         declare_options(loader)
 
     def configure(self, updated: set[str]) -> None:
@@ -179,14 +186,16 @@ class Turnout:
         address, peer = data.server.address, data.server.peername
         if not address or not peer:
             return
-        host, port = address[0], address[1]
-        is_named = self.in_force().intercept.covers(host, port) or self._is_destination(host, port)
-        if reason := self.guard.peer_obstacle(peer[0], port, is_named=is_named):
+        (host, port), routing = (address[0], address[1]), self.in_force()
+        gateway = self._decider.gateway if self._decider else None
+        reason = self.guard.peer_obstacle(
+            *(peer[0], host, port),
+            is_listed=routing.intercept.covers(host, port),
+            is_destination=routing.leads_to(host, port, gateway),
+        )
+        if reason:
             logger.warning("turnout: connection to %s cut: %s", host, reason)
-            server = ctx.master.addons.get("proxyserver")
-            handler = server.connections.get(data.client.id) if server else None
-            if handler is not None and data.server in handler.transports:
-                handler.transports[data.server].writer.close()
+            cut_connection(ctx.master.addons.get("proxyserver"), data)
 
     # -- requests ---------------------------------------------------------------------------------
 
@@ -199,10 +208,13 @@ class Turnout:
         if not self._password.accepts(flow) and not is_reverse:
             flow.response = password_wanted()
             return
-        passage = self._enter(flow, is_reverse=is_reverse)
+        passage = enter(self.in_force(), flow)
+        if passage is not None:
+            self._passages[flow] = passage
         origin = Origin(flow.request.scheme, flow.request.host, flow.request.port)
         choose_way(flow, origin, self.in_force().settings.proxy.upstream_proxy)
         reason = await self._destination_obstacle(flow, passage)
+        self._bound_body(flow, passage)
         if (is_reverse or reason == OWN_PORT) and is_question(flow.request.path):
             self._take_question(flow, passage)
         elif reason:
@@ -212,9 +224,12 @@ class Turnout:
             self._answer(flow, passage, refusal)
         elif passage is not None:
             self._prepare(flow, passage)
+        else:
+            flow.request.stream = stream_unread(flow.request)
 
     async def request(self, flow: http.HTTPFlow) -> None:
         """Decide, then change the flow in one go."""
+        flow.request.trailers = None  # HTTP/1 has no way for them in mitmproxy
         if flow.response or flow.error or not flow.live or flow.is_replay:
             return
         passage = self._passages.get(flow)
@@ -244,7 +259,7 @@ class Turnout:
         passage = self._passages.get(flow)
         if passage is not None and passage.decision is not None:
             if not passage.is_for_gateway:
-                display.strip_headers(response.headers)
+                display.strip_headers(response.headers, crosses=passage.crosses)
             display.put_headers(
                 response.headers, passage.decision, keep_target=passage.is_for_gateway
             )
@@ -258,6 +273,8 @@ class Turnout:
         passage = self._passages.get(flow)
         if passage is not None and passage.ending is not None and flow.response is not None:
             passage.ending.fill(flow.response)
+        if flow.response is not None:
+            flow.response.trailers = None
         self._finish(flow)
 
     def error(self, flow: http.HTTPFlow) -> None:
@@ -283,27 +300,6 @@ class Turnout:
 
     # -- inside -----------------------------------------------------------------------------------
 
-    def _enter(self, flow: http.HTTPFlow, *, is_reverse: bool) -> Passage | None:
-        """None: the request's host is none of our business."""
-        routing, request = self.in_force(), flow.request
-        counted = counted_path(request.path)
-        endpoint = classify("POST", counted or request.path)
-        name = endpoint.name if endpoint else ""
-        if is_reverse:
-            speaks_anthropic = "anthropic-version" in request.headers
-            origin = routing.origin_of(request.path, speaks_anthropic=speaks_anthropic)
-            passage = Passage(routing, origin, True, name)
-        elif routing.intercept.covers(request.host, request.port):
-            origin = Origin(request.scheme, request.host, request.port)
-            if name in routing.unread and "x-turnout-route" not in request.headers:
-                name = ""
-            passage = Passage(routing, origin, False, name)
-        else:
-            return None
-        passage.is_count = bool(counted and name)
-        self._passages[flow] = passage
-        return passage
-
     async def _destination_obstacle(self, flow: http.HTTPFlow, passage: Passage | None) -> str:
         if passage is not None and passage.is_reverse:
             return foreign_page(flow.request.headers)
@@ -324,30 +320,36 @@ class Turnout:
             self._answer(flow, passage, refusal)
 
     def _prepare(self, flow: http.HTTPFlow, passage: Passage) -> None:
-        """Before the body comes: the reverse listener's origin, upgrades, bodies too large."""
+        """Before the body comes: the reverse listener's origin, upgrades, bodies left unread."""
         request, settings = flow.request, passage.routing.settings
         if passage.is_reverse:
             redirect(flow, passage.origin, company_proxy=settings.proxy.upstream_proxy)
         if not passage.endpoint:
-            if announced_length(request) > _COLLECT_BYTES:
-                request.stream = True
-            return
-        if request.headers.get("upgrade", "").lower() == "websocket":
+            request.stream = stream_unread(request)
+        elif request.headers.get("upgrade", "").lower() == "websocket":
             message = "WebSocket is not routed; send the request by HTTPS."
             refusal = plans.refusal(passage.endpoint, 426, message, code="upgrade_refused")
             self._answer(flow, passage, refusal)
         elif request.method != "POST":
             passage.endpoint = ""
-        elif announced_length(request) > settings.proxy.max_body_bytes:
-            limit = settings.proxy.max_body_bytes
-            self._decided(flow, passage, passed(f"body is larger than {limit} bytes"))
-            request.stream = True
+
+    def _bound_body(self, flow: http.HTTPFlow, passage: Passage | None) -> None:
+        limit = self.in_force().settings.proxy.max_body_bytes
+        message = f"The body is larger than {limit} bytes (proxy.max_body_bytes)."
+        endpoint = passage.endpoint if passage else ""
+
+        def refuse() -> None:
+            refusal = plans.refusal(endpoint, 413, message, code="body_too_large")
+            self._answer(flow, passage, refusal)
+
+        bound_body(flow, limit, refuse)
 
     def _carry_out(self, flow: http.HTTPFlow, passage: Passage, plan: plans.Plan) -> None:
         if isinstance(plan, plans.Send):
             passage.decision = plan.decision
             passage.is_for_gateway = plan.is_for_gateway
             passage.calls = plan.calls
+            passage.crosses = plan.crosses
             company_proxy = passage.routing.settings.proxy.upstream_proxy
             apply(flow, plan, company_proxy=company_proxy)
         elif isinstance(plan, plans.Count):
@@ -386,12 +388,6 @@ class Turnout:
         if self._keeper is not None:
             self._keeper.finished(flow)
         self._collector.finished(len(flow.request.raw_content or b""))
-
-    def _is_destination(self, host: str, port: int) -> bool:
-        gateway = self._decider.gateway if self._decider else None
-        if gateway is not None and (host, port) == (gateway.host, gateway.port):
-            return True
-        return (host, port) in self.in_force().destinations
 
     def _use(self, rules: Rules) -> None:
         """Put a new version in force; requests in flight keep theirs."""

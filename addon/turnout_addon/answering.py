@@ -14,9 +14,9 @@ from mitmproxy import http
 
 from turnout_addon import display
 from turnout_addon.applying import answer
+from turnout_addon.bodies import announced_length
 from turnout_addon.deciding import Decider
 from turnout_addon.guard import foreign_page
-from turnout_addon.passage import announced_length
 from turnout_addon.plans import RETRY_AFTER_S, Answer, refusal
 from turnout_addon.routing import Routing
 from turnout_rules.questions import (

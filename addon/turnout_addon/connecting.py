@@ -7,17 +7,21 @@ change neither, so the deadline cancels the dialling task, and the page is put i
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
+from typing import Any
 
 from mitmproxy import connection, http
 from mitmproxy.net.http import http1
+from mitmproxy.proxy import server_hooks
 from mitmproxy.proxy.layers.http import _http1, _http2
 from mitmproxy.proxy.server import ConnectionHandler
 
 CONNECT_TIMEOUT_S = 10.0
 _MAX_CONNECTIONS = 1_024
 _CANCELLED = "connection cancelled"
-_KINDS = {400: "invalid_request_error", 413: "invalid_request_error"}
+_handle_to_the_end = ConnectionHandler.handle_connection
+_KINDS = dict.fromkeys((400, 413, 431), "invalid_request_error")
 
 
 class ConnectDeadlines:
@@ -45,6 +49,32 @@ def lift_connection_limit(handler: ConnectionHandler | None) -> None:
     """Of five upstream connections a client connection, which would queue HTTP/2's streams."""
     if handler is not None:
         handler.max_conns.default_factory = lambda: asyncio.Semaphore(_MAX_CONNECTIONS)
+
+
+def cut_connection(server: Any, data: server_hooks.ServerConnectionHookData) -> None:
+    """Close an upstream connection that has just been made; `server`: mitmproxy's proxyserver."""
+    handler = server.connections.get(data.client.id) if server else None
+    if handler is not None and data.server in handler.transports:
+        handler.transports[data.server].writer.close()
+
+
+def close_sockets() -> None:
+    """Close a connection's socket however its task ends; calling it again changes nothing.
+
+    mitmproxy leaves it open where the task is cancelled while it waits for the layers' lock: the
+    client would wait for ever.
+    """
+    ConnectionHandler.handle_connection = _handle_connection  # type: ignore[method-assign]
+
+
+async def _handle_connection(self: ConnectionHandler, connection: connection.Connection) -> None:
+    writer = self.transports[connection].writer
+    try:
+        await _handle_to_the_end(self, connection)
+    finally:
+        if writer is not None and not writer.is_closing():
+            with contextlib.suppress(OSError):
+                writer.close()
 
 
 def error_body(status_code: int, message: str) -> bytes:

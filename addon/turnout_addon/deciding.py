@@ -180,6 +180,7 @@ def _read(routing: Routing, received: plans.Received, flow: http.HTTPFlow, path:
         headers={name.lower(): value for name, value in received.fields},
         body=received.raw_body,
         host=received.origin.host,
+        origin=received.origin.written,
         client=peer[0] if peer else "",
     )
 

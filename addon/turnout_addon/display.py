@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from mitmproxy import http
 
+from turnout_rules.answer_headers import is_bound_to_origin
 from turnout_rules.counting import COUNT_HEADER
 from turnout_rules.decision import BLOCK, PASS, Decision
 from turnout_rules.naming import printable
@@ -118,10 +119,13 @@ def outcome(flow: http.HTTPFlow, passage: Passage, response: http.Response) -> l
     return notes
 
 
-def strip_headers(headers: http.Headers) -> None:
-    """Drop what only Turnout may say, from an upstream that is not Turnout."""
+def strip_headers(headers: http.Headers, *, crosses: bool) -> None:
+    """Drop what only Turnout may say, and of another host's answer what acts on the one addressed.
+
+    From an upstream that is not Turnout.
+    """
     for name in {name.lower() for name in headers}:
-        if name.startswith("x-turnout-"):
+        if name.startswith("x-turnout-") or (crosses and is_bound_to_origin(name)):
             del headers[name]
 
 

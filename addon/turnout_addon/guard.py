@@ -1,8 +1,9 @@
 """Refuses what would make the proxy a way to where its clients must not get through it.
 
-Link-local and loopback addresses, the sidecar, the engines, the proxy's own ports; pages of other
-sites that call the reverse listener; strangers on a listener that other machines reach. Says no;
-never changes a request that it lets through, but for the proxy's own password header.
+Link-local, metadata and loopback addresses, however they are written, the sidecar, the engines, the
+proxy's own ports; pages of other sites that call the reverse listener; strangers on a listener that
+other machines reach. Says no; never changes a request that it lets through, but for the proxy's own
+password header.
 """
 
 from __future__ import annotations
@@ -16,18 +17,25 @@ import socket
 import time
 import weakref
 from collections.abc import Collection
-from urllib.parse import urlsplit
 
 from mitmproxy import connection, http
 
 from turnout_addon.hosts import InterceptList
+from turnout_rules.addresses import (
+    Address,
+    is_metadata,
+    names_metadata,
+    read_address,
+    stands_for,
+)
+from turnout_rules.web_origins import is_own_page
 
 _RESOLVE_TIMEOUT_S = 3.0
 _REMEMBER_S = 30.0
 _REMEMBER_NAMES = 4_096
 OWN_PORT = "that port is Turnout's own"
 """The obstacle of a request that is addressed to the proxy or its neighbours themselves."""
-_LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
+_METADATA = "a cloud's metadata service is not reached through this proxy"
 
 
 class Guard:
@@ -40,6 +48,8 @@ class Guard:
 
     async def obstacle(self, host: str, port: int, intercept: InterceptList) -> str:
         """Why a client's request or tunnel to `host` and `port` is refused."""
+        if names_metadata(host):
+            return _METADATA
         key = (host.lower(), port)
         known = self._names.get(key)
         now = time.monotonic()
@@ -58,28 +68,40 @@ class Guard:
         """The intercept list changed."""
         self._names.clear()
 
-    def peer_obstacle(self, peer: str, port: int, *, is_named: bool) -> str:
-        """The same for a connection that was opened: names can point elsewhere a moment later."""
+    def peer_obstacle(
+        self, peer: str, host: str, port: int, *, is_listed: bool, is_destination: bool
+    ) -> str:
+        """The same for a connection that was opened: names can point elsewhere a moment later.
+
+        `is_listed`: its host is on the intercept list. `is_destination`: the rules name it; by its
+        address it may be anywhere, by a name anywhere but at a cloud's metadata.
+        """
         try:
             address = ipaddress.ip_address(peer.partition("%")[0])
         except ValueError:
             return ""
-        return "" if is_named else self._address_obstacle(address, port, is_listed=False)
+        if not is_destination:
+            return self._address_obstacle(address, port, is_listed=is_listed)
+        is_name = read_address(host) is None
+        return _METADATA if is_name and any(map(is_metadata, stands_for(address))) else ""
 
-    def _address_obstacle(
-        self,
-        address: ipaddress.IPv4Address | ipaddress.IPv6Address,
-        port: int,
-        *,
-        is_listed: bool,
-    ) -> str:
-        if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped:
-            address = address.ipv4_mapped
+    def _address_obstacle(self, address: Address, port: int, *, is_listed: bool) -> str:
+        for each in stands_for(address):
+            if reason := self._plain_obstacle(each, port, is_listed=is_listed):
+                return reason
+        return ""
+
+    def _plain_obstacle(self, address: Address, port: int, *, is_listed: bool) -> str:
         if address.is_link_local or address.is_multicast:
-            return "link-local and multicast addresses are not reached through this proxy"
+            return (
+                "link-local (cloud metadata) and multicast addresses are not reached through this "
+                "proxy"
+            )
+        if is_metadata(address):
+            return _METADATA
         if port in self.own_ports and _is_local(address):
             return OWN_PORT
-        if (address.is_loopback or address.is_unspecified) and not is_listed:
+        if (address.is_loopback or _is_this_network(address)) and not is_listed:
             return (
                 "loopback addresses are not reached through this proxy; "
                 "set NO_PROXY=localhost,127.0.0.1,::1 in the client"
@@ -118,10 +140,10 @@ class ProxyPassword:
 
 def foreign_page(headers: http.Headers) -> str:
     """Why the reverse listener refuses a browser: another site's page is calling."""
-    origin = headers.get("origin", "")
-    if origin and origin != "null" and urlsplit(origin).hostname in _LOOPBACK_NAMES:
+    origins = headers.get_all("origin")
+    if origins and is_own_page(origins):
         return ""
-    if origin or headers.get("sec-fetch-site", "none") in ("cross-site", "same-site"):
+    if origins or headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
         return "a web page of another site may not use this listener"
     return ""
 
@@ -136,12 +158,10 @@ def is_loopback_host(host: str) -> bool:
         return False
 
 
-async def _addresses(host: str, port: int) -> list[ipaddress.IPv4Address | ipaddress.IPv6Address]:
+async def _addresses(host: str, port: int) -> list[Address]:
     """Every address of `host`; none if it does not resolve, then connecting fails by itself."""
-    try:
-        return [ipaddress.ip_address(host.strip("[]").partition("%")[0])]
-    except ValueError:
-        pass
+    if (written := read_address(host)) is not None:
+        return [written]
     loop = asyncio.get_running_loop()
     try:
         async with asyncio.timeout(_RESOLVE_TIMEOUT_S):
@@ -151,7 +171,12 @@ async def _addresses(host: str, port: int) -> list[ipaddress.IPv4Address | ipadd
     return [ipaddress.ip_address(str(info[4][0]).partition("%")[0]) for info in found]
 
 
-def _is_local(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
+def _is_this_network(address: Address) -> bool:
+    """`0.0.0.0/8` and `::`, which systems take for this machine."""
+    return address.is_unspecified or (address.version == 4 and int(address) >> 24 == 0)
+
+
+def _is_local(address: Address) -> bool:
     """Whether the address is this machine's: only then can a socket be bound to it."""
     if address.is_loopback or address.is_unspecified:
         return True

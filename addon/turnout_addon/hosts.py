@@ -29,6 +29,11 @@ class Origin(msgspec.Struct, frozen=True):
         return host if self.port == _PORTS[self.scheme] else f"{host}:{self.port}"
 
     @property
+    def written(self) -> str:
+        """Scheme, host and port as one text, to compare with another."""
+        return f"{self.scheme}://{self.host.lower()}:{self.port}"
+
+    @property
     def server(self) -> tuple[str, str, int]:
         """What tells two servers apart; paths on one server share its credentials."""
         return (self.scheme, self.host, self.port)

@@ -22,9 +22,6 @@ TOKEN_VARIABLE = "TURNOUT_SIDECAR_TOKEN"  # noqa: S105 - the variable's name, no
 PASSWORD_VARIABLE = "TURNOUT_PROXY_AUTH"  # noqa: S105
 """Read where `proxy.auth` names no other."""
 WEB_COLUMNS = ["icon", "path", "comment", "method", "status", "size", "time"]
-# A request without a length is collected up to here, then refused; one with a length past
-# `max_body_bytes` is streamed to its origin unread.
-_BACKSTOP = 4
 
 
 class Listeners(msgspec.Struct, frozen=True, kw_only=True):
@@ -158,7 +155,6 @@ def _core_options(settings: Settings) -> dict[str, Any]:
         "connection_strategy": "lazy",
         "http2": False,
         "allow_hosts": InterceptList(opened).patterns(),
-        "body_size_limit": str(proxy.max_body_bytes * _BACKSTOP),
         # What a WebSocket carries is no model call: its frames pass as the bytes they are.
         "websocket": False,
         "rawtcp": True,

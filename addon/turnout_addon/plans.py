@@ -57,6 +57,8 @@ class Send(msgspec.Struct, frozen=True):
     body: bytes
     decision: Decision
     is_for_gateway: bool = False
+    crosses: bool = True
+    """The target is another server than the one addressed."""
     calls: Calls | None = None
     """Tools under other names than the client's: the answer must be turned back."""
 
@@ -199,7 +201,8 @@ def _direct(routing: Routing, received: Received, request: Request, decision: De
     origin = routing.bases.get(target.upstream.base_url)
     if origin is None:
         raise UnknownTarget(f"target {target.name!r} has no base_url to send to")
-    if origin.server == received.origin.server and not _has_own_key(target):
+    crosses = origin.server != received.origin.server
+    if not crosses and not _has_own_key(target):
         outgoing = _kept(received.fields, target, route)
     else:
         outgoing = routing.keyring.outgoing(received.fields, target, route)
@@ -211,9 +214,8 @@ def _direct(routing: Routing, received: Received, request: Request, decision: De
         fields.append(("accept-encoding", "identity"))
     fields = _framed(fields, origin, rewritten.body)
     decision = msgspec.structs.replace(decision, adjustments=rewritten.adjustments)
-    return Send(
-        origin, rewritten.path, tuple(fields), rewritten.body, decision, calls=rewritten.calls
-    )
+    body, path, calls = rewritten.body, rewritten.path, rewritten.calls
+    return Send(origin, path, tuple(fields), body, decision, crosses=crosses, calls=calls)
 
 
 def _kept(fields: Fields, target: Target, route: Route | None) -> list[tuple[str, str]]:

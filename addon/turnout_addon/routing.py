@@ -49,6 +49,12 @@ class Routing:
         is_anthropic = speaks_anthropic or path.startswith("/v1/messages")
         return self.anthropic_origin if is_anthropic else self.origin
 
+    def leads_to(self, host: str, port: int, gateway: Origin | None) -> bool:
+        """Whether the rules name this server, or it is the sidecar's `gateway`."""
+        if gateway is not None and (host, port) == (gateway.host, gateway.port):
+            return True
+        return (host, port) in self.destinations
+
     async def decide(
         self, request: Request, classify: Classify, *, is_sticky: bool = True
     ) -> Decision:

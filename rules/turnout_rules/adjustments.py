@@ -14,6 +14,7 @@ import msgspec
 from turnout_rules.hosted_tools import drop_hosted
 from turnout_rules.model import Target
 from turnout_rules.providers import is_reasoning_model, provider_of
+from turnout_rules.refusing import adjust_tool_choice, drop_refused, refused_by, tool_choices
 from turnout_rules.roles import adjust_roles
 
 if TYPE_CHECKING:
@@ -27,8 +28,13 @@ ADJUSTMENTS: dict[str, tuple[str, ...]] = {
     "developer_role": ("merge", "system", "keep"),
     "unknown_keys": ("strip", "foreign", "keep"),
     "hosted_tools": ("drop", "keep"),
+    "tool_choice": ("drop", "keep"),
+    "refused_fields": ("drop", "keep"),
 }
-"""Names and values of `adjust:`; `reasoning_effort` also takes a mapping of efforts."""
+"""Names and values of `adjust:`; those in `MAPPED` also take a mapping of their values."""
+MAPPED = frozenset({"reasoning_effort", "tool_choice"})
+_MOST_NAMES = 32
+"""A body of ten thousand odd keys makes no header of as many names."""
 
 Changes = dict[str, bytes | None]
 
@@ -88,26 +94,36 @@ def adjust(request: Request, target: Target, before: Changes) -> tuple[Changes, 
 
     `before`: fields that have been changed already; what is returned holds them, too.
     """
-    wanted = {**provider_of(target.upstream).adjust, **_by_model(request, target)}
+    provider = provider_of(target.upstream)
+    wanted = {**provider.adjust, **_by_model(request, target, provider.name)}
     wanted.update(target.model.adjust)
     changes = dict(before)
     names: list[str] = []
     for name, step in _STEPS:
         if name in wanted and wanted[name] not in ("keep", False, None):
             names += step(request, wanted[name], changes)
+    if wanted.get("refused_fields") != "keep":
+        model = target.model.upstream_model
+        rows = refused_by(provider.name, model, request.endpoint)
+        names += drop_refused(request, rows, changes)
+    if len(names) > _MOST_NAMES:
+        names[_MOST_NAMES:] = [f"{len(names) - _MOST_NAMES} more"]
     return changes, tuple(names)
 
 
-def _by_model(request: Request, target: Target) -> Mapping[str, Any]:
+def _by_model(request: Request, target: Target, provider: str) -> Mapping[str, Any]:
     """What follows from the models' names rather than from the kind of target."""
     wanted: dict[str, Any] = {}
-    if target.model.upstream_model != request.model:
+    model = target.model.upstream_model
+    if model != request.model:
         wanted["logit_bias"] = "drop"
-    if provider_of(target.upstream).name in ("openai", "azure"):
-        if is_reasoning_model(target.model.upstream_model):
+    if provider in ("openai", "azure"):
+        if is_reasoning_model(model):
             wanted |= {"max_tokens": "max_completion_tokens", "sampling": "drop"}
-        elif provider_of(target.upstream).name == "openai":
+        elif provider == "openai":
             wanted["reasoning_effort"] = "drop"
+    if (choices := tool_choices(request, provider, model)) is not None:
+        wanted["tool_choice"] = choices
     return wanted
 
 
@@ -182,4 +198,5 @@ _STEPS = (
     ("logit_bias", _logit_bias),
     ("developer_role", adjust_roles),
     ("unknown_keys", _unknown_keys),
+    ("tool_choice", adjust_tool_choice),
 )

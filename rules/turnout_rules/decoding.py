@@ -11,7 +11,7 @@ import sys
 import zlib
 from typing import Any, Protocol
 
-from turnout_rules.unreadable import Unreadable
+from turnout_rules.unreadable import TooLarge, Unreadable
 
 _zstd: Any = importlib.import_module(
     "compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd"
@@ -40,7 +40,7 @@ def decode_body(body: bytes, encoding: str, limit: int) -> bytes:
 
 def _within(body: bytes, limit: int) -> bytes:
     if len(body) > limit:
-        raise Unreadable(f"body is larger than {limit} bytes")
+        raise TooLarge(limit)
     return body
 
 
@@ -97,7 +97,7 @@ def _zstandard(body: bytes, limit: int) -> bytes:
         parts.append(part)
         size += len(part)
         if size > limit:
-            raise Unreadable(f"body is larger than {limit} bytes")
+            raise TooLarge(limit)
         if not decoder.eof:
             raise Unreadable("compressed body is cut short")
         body = decoder.unused_data
@@ -118,7 +118,7 @@ def _brotli(body: bytes, limit: int) -> bytes:
             parts.append(part)
             size += len(part)
             if size > limit:
-                raise Unreadable(f"body is larger than {limit} bytes")
+                raise TooLarge(limit)
             if decoder.is_finished() or decoder.can_accept_more_data():
                 break
             part = decoder.process(b"", output_buffer_limit=limit + 1)

@@ -10,6 +10,7 @@ _ANTHROPIC_TYPES = {
     403: "permission_error",
     404: "not_found_error",
     413: "request_too_large",
+    431: "request_too_large",
     429: "rate_limit_error",
     503: "overloaded_error",
     504: "timeout_error",
@@ -21,6 +22,7 @@ _OPENAI_TYPES = {
     404: "invalid_request_error",
     413: "invalid_request_error",
     426: "invalid_request_error",
+    431: "invalid_request_error",
     429: "rate_limit_error",
 }
 

@@ -14,8 +14,9 @@ from typing import Any
 import re2
 
 from turnout_rules.decision import BLOCK, PASS
-from turnout_rules.model import Match, Place, Route, Upstream
+from turnout_rules.model import Match, Place, Route, Upstream, When
 from turnout_rules.normalise import normalise
+from turnout_rules.patterns import literal_brackets, misses_itself
 from turnout_rules.problems import Problem, Severity
 from turnout_rules.schema import RouteDraft
 
@@ -234,6 +235,7 @@ def _conditions(findings: _Findings, draft: RouteDraft) -> None:
             if _compiled(pattern[3:]) is None:
                 message = f"`{pattern}` is no RE2 pattern"
                 findings.error(draft.place("when"), "bad-pattern", message, "see the RE2 syntax")
+        _brackets(findings, draft, when)
     if route.match is None and when is None and not route.is_semantic:
         message = (
             f"no rule leads to route `{route.name}`: it has no match, when, examples or description"
@@ -246,6 +248,28 @@ def _conditions(findings: _Findings, draft: RouteDraft) -> None:
     if route.match and route.match.any and set(route.match.any) <= set(route.match.none):
         message = f"route `{route.name}` refuses all that it matches"
         findings.error(draft.place("match"), "impossible-match", message)
+
+
+def _brackets(findings: _Findings, draft: RouteDraft, when: When) -> None:
+    """Brackets of names such as `claude-opus-5[1m]`, which shells and patterns read otherwise."""
+    headers = [glob for _, globs in when.header for glob in globs]
+    for entry in (*when.model, *when.path, *when.task, *headers):
+        if not entry.startswith("re:"):
+            if brackets := literal_brackets(entry):
+                message = f"`{entry}` means this very text: `{brackets}` is no choice of characters"
+                remedy = (
+                    f"write `{_quoted(entry, brackets)}` to say so; a choice is `[0-9]`, `[!a]`"
+                )
+                findings.warning(draft.place("when"), "literal-brackets", message, remedy)
+        elif _compiled(entry[3:]) is not None and (brackets := misses_itself(entry[3:])):
+            message = f"`{entry}` does not match that name: `{brackets}` is one character there"
+            choice = "|".join(brackets[1:-1])
+            remedy = f"write `\\[{brackets[1:-1]}\\]` for the name, `({choice})` for a choice"
+            findings.warning(draft.place("when"), "literal-brackets", message, remedy)
+
+
+def _quoted(entry: str, brackets: str) -> str:
+    return entry.replace(brackets, f"[[]{brackets[1:]}", 1)
 
 
 # routes against routes

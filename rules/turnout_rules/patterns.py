@@ -7,7 +7,7 @@ are matched without regard to case on normalised text; their literal letters get
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import cache
 from typing import Any
 
@@ -236,28 +236,67 @@ class Prefixes:
                 found.add(number)
 
 
+# What makes brackets a choice of characters: `!`, ranges, digits alone, or a lone bracket (the
+# shell's way to quote one). Model names end in `[1m]`, `[thinking]`: such brackets are the name's.
+_CHOICE = re.compile(r"\[(\[|\]|!\]?[^\]]+|\d{2,}|(?:\w-\w)+[._-]*)\]")
+_BRACKETS = re.compile(r"\[[^\[\]]+\]")
+
+
+def _choices(glob: str) -> Iterator[re.Match[str]]:
+    """The brackets of a glob that are a choice; one with a range that runs backwards is none."""
+    for found in _CHOICE.finditer(glob):
+        ranges = re.findall(r"(\w)-(\w)", found[1]) if found[1][0] != "!" else []
+        if all(first <= last for first, last in ranges):
+            yield found
+
+
 @cache
 def glob_pattern(glob: str) -> str:
-    """The RE2 pattern of a shell-like glob (`*`, `?`, `[abc]`, `[!abc]`) over a whole string."""
+    """The RE2 pattern of a glob over a whole string, or of its very text.
+
+    `*` is any text, `?` one character, `[0-9]`, `[34]`, `[!a]` a choice of characters; other
+    brackets stand for themselves, and `[[]` always is a bracket.
+    """
     out = []
     at = 0
-    while at < len(glob):
-        char = glob[at]
-        closing = glob.find("]", at + 2) if char == "[" else -1
-        if char == "*":
-            out.append(".*")
-        elif char == "?":
-            out.append(".")
-        elif closing > 0:
-            inside = glob[at + 1 : closing].replace("\\", "\\\\").replace("[", "\\[")
-            out.append(f"[^{inside[1:]}]" if inside.startswith("!") else f"[{inside}]")
-            at = closing
-        else:
-            out.append(re2.escape(char))
-        at += 1
-    return f"(?s)^(?:{''.join(out)})$"
+    for choice in _choices(glob):
+        out += [_wild(glob[at : choice.start()]), _choice(choice[1])]
+        at = choice.end()
+    wild = "".join((*out, _wild(glob[at:])))
+    return f"(?s)^(?:{wild}|{re2.escape(glob)})$" if at else f"(?s)^(?:{wild})$"
+
+
+def _wild(piece: str) -> str:
+    return "".join({"*": ".*", "?": "."}.get(char) or re2.escape(char) for char in piece)
+
+
+def _choice(inside: str) -> str:
+    quoted = re.sub(r"([\\\[\]^])", r"\\\1", inside.removeprefix("!"))
+    return f"[^{quoted}]" if inside[0] == "!" else f"[{quoted}]"
 
 
 def is_plain(glob: str) -> bool:
     """Whether a glob has no wildcard: it means exactly what it says."""
-    return not any(char in glob for char in "*?[")
+    return "*" not in glob and "?" not in glob and next(_choices(glob), None) is None
+
+
+def literal_brackets(glob: str) -> str:
+    """The first brackets that stand for themselves, where a shell would choose by them; or ""."""
+    choices = {found.span() for found in _choices(glob)}
+    covered = {at for start, end in choices for at in range(start, end)}
+    found = (match for match in _BRACKETS.finditer(glob) if match.start() not in covered)
+    first = next(found, None)
+    return first[0] if first else ""
+
+
+def misses_itself(pattern: str) -> str:
+    """The class for which a `re:` pattern that is written like a plain name misses that name.
+
+    Empty: it is no such pattern. Looks at names such as `claude-opus-5[1m]`, where the class is
+    meant to be part of the name.
+    """
+    name = pattern.strip().removeprefix("^").removesuffix("$")
+    brackets = literal_brackets(name)
+    if not brackets or any(char in name for char in "*+?(){}|\\"):
+        return ""
+    return "" if compile_pattern(pattern).search(name) else brackets

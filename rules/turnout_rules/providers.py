@@ -16,6 +16,7 @@ import msgspec
 
 from turnout_rules.endpoints import ENDPOINTS
 from turnout_rules.model import Target, Upstream
+from turnout_rules.refused_fields import TOOL_CHOICES
 from turnout_rules.tool_kinds import ADDITIONAL, CUSTOM, NAMESPACES, SEARCH
 
 
@@ -40,8 +41,12 @@ def _provider(
         endpoints=frozenset(endpoints.split()),
         supports=frozenset(supports.split()) if supports else None,
         counts=frozenset(counts.split()),
-        adjust=adjust,
+        adjust={**_tool_choice(name), **adjust},
     )
+
+
+def _tool_choice(name: str) -> dict[str, Any]:
+    return {"tool_choice": TOOL_CHOICES[name]} if name in TOOL_CHOICES else {}
 
 
 _ENDPOINT_NAMES = frozenset(ENDPOINTS)
@@ -85,6 +90,29 @@ _OPENAI = _provider(
     counts="responses",
     unknown_keys="foreign",
 )
+_MOONSHOT = Provider(
+    name="moonshot",
+    adjust={**_tool_choice("moonshot"), "max_tokens": "max_tokens", "developer_role": "system"},
+)
+_GLM = Provider(
+    name="glm",
+    adjust={
+        **_tool_choice("glm"),
+        "max_tokens": "max_tokens",
+        "reasoning_effort": "drop",
+        "developer_role": "system",
+    },
+)
+# Its error for other efforts names these; what it does not know as a role it leaves out.
+_OLLAMA = Provider(
+    name="ollama",
+    adjust={
+        "max_tokens": "max_tokens",
+        "reasoning_effort": {"minimal": "low", "xhigh": "high", "max": "high"},
+        "developer_role": "system",
+    },
+)
+_OLLAMA_PORT = 11_434
 _BY_HOST = {
     "api.openai.com": _OPENAI,
     "api.anthropic.com": _provider(
@@ -120,6 +148,12 @@ _BY_HOST = {
         unknown_keys="foreign",
     ),
     "openrouter.ai": _provider("openrouter", _ALL),
+    "api.x.ai": Provider(name="xai", adjust={**_tool_choice("xai"), "developer_role": "system"}),
+    "api.moonshot.ai": _MOONSHOT,
+    "api.moonshot.cn": _MOONSHOT,
+    "api.z.ai": _GLM,
+    "open.bigmodel.cn": _GLM,
+    "ollama.com": _OLLAMA,
     "generativelanguage.googleapis.com": _provider(
         "gemini",
         "chat embeddings images",
@@ -194,7 +228,10 @@ def _by_base_url(base_url: str) -> Provider:
     host = host_of(base_url)
     if is_azure(host):
         return _AZURE
-    return _BY_HOST.get(host, _UNKNOWN)
+    known = _BY_HOST.get(host)
+    if known is None and _port_of(base_url) == _OLLAMA_PORT:
+        return _OLLAMA
+    return known or _UNKNOWN
 
 
 def host_of(base_url: str) -> str:
@@ -203,6 +240,26 @@ def host_of(base_url: str) -> str:
         return (urlsplit(base_url).hostname or "").lower()
     except ValueError:
         return ""
+
+
+def _port_of(base_url: str) -> int | None:
+    try:
+        return urlsplit(base_url).port
+    except ValueError:
+        return None
+
+
+_PORTS = {"http": 80, "https": 443}
+
+
+def origin_of(url: str) -> str:
+    """`scheme://host:port` of a URL, the port always written; empty if it is no http URL."""
+    try:
+        parts = urlsplit(url)
+        port = parts.port or _PORTS[parts.scheme]
+    except (ValueError, KeyError):
+        return ""
+    return f"{parts.scheme}://{(parts.hostname or '').lower()}:{port}" if parts.hostname else ""
 
 
 def is_azure(host: str) -> bool:

@@ -52,9 +52,14 @@ class Reader:
         headers: Mapping[str, str],
         body: bytes,
         host: str = "",
+        origin: str = "",
         client: str = "",
     ) -> Request:
-        """The request, or `Unreadable`. Header names are lower-case; `path` may have a query."""
+        """The request, or `Unreadable`. Header names are lower-case; `path` may have a query.
+
+        `host` is what scripts see; only with an `origin` (scheme, host and port) does the query go
+        on to it.
+        """
         endpoint = classify(method, path)
         if endpoint is None:
             raise Unreadable("not an endpoint that is routed")
@@ -66,7 +71,7 @@ class Reader:
         fields = form.fields(body) if form else _read_fields(body)
         try:
             return self._request(
-                endpoint, path, headers, body, encoding, fields, host, client, form
+                endpoint, path, headers, body, encoding, fields, host, origin, client, form
             )
         except msgspec.DecodeError as error:
             raise Unreadable("body holds a value of a wrong type") from error
@@ -82,6 +87,7 @@ class Reader:
         encoding: str,
         fields: Fields,
         host: str,
+        origin: str,
         client: str,
         form: Form | None,
     ) -> Request:
@@ -92,6 +98,7 @@ class Reader:
             suffix=endpoint.suffix,
             path=path,
             host=host,
+            origin=origin,
             headers=headers,
             client=client,
             body=body,

@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from turnout_rules.decision import PASS, Decision
+from turnout_rules.providers import origin_of
 from turnout_rules.reading import Reader, Unreadable
 from turnout_rules.refusals import carried_out, refusal_of
 from turnout_rules.rewriting import rewrite
@@ -90,7 +91,12 @@ def _replay_one(
     seen: dict[str, Any] = {"line": number, "method": recorded.method, "uri": recorded.uri}
     try:
         request = reader.read(
-            method=recorded.method, path=path, headers=headers, body=body, host=host
+            method=recorded.method,
+            path=path,
+            headers=headers,
+            body=body,
+            host=host,
+            origin=origin_of(recorded.uri),
         )
     except Unreadable as unreadable:
         return Replayed(**seen, outcome="passed", why=unreadable.reason)

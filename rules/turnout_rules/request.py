@@ -56,6 +56,7 @@ class Request:
         "headers",
         "host",
         "model",
+        "origin",
         "path",
         "reading",
         "script_reads",
@@ -86,6 +87,7 @@ class Request:
         task: str,
         text: str,
         reading: Reading,
+        origin: str = "",
         side_task: str = "",
         form: Form | None = None,
         earlier: Iterator[Message] | None = None,
@@ -93,12 +95,15 @@ class Request:
     ) -> None:
         """Keep what was read. `spans` or `form` tells where `fields` stand in `body`.
 
+        `origin`: scheme, host and port of the server addressed, as `origin_of` writes them; empty:
+        it is not known, or is Turnout itself.
         `task` is what the client states, `side_task` what its request was recognised as.
         """
         self.endpoint = endpoint
         self.suffix = suffix
         self.path = path
         self.host = host
+        self.origin = origin
         self.headers = headers
         self.client = client
         self.body = body

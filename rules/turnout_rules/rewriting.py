@@ -15,7 +15,7 @@ import msgspec
 
 from turnout_rules.adjustments import adjust
 from turnout_rules.model import Route, Target
-from turnout_rules.providers import host_of, is_azure
+from turnout_rules.providers import host_of, is_azure, origin_of
 from turnout_rules.splicing import splice, splice_one
 from turnout_rules.tool_folding import fold
 from turnout_rules.tool_names import Calls
@@ -90,14 +90,14 @@ def _names_of_set(request: Request, route: Route) -> Iterable[str]:
 def target_path(request: Request, target: Target) -> str:
     """The base URL's path joined with the endpoint's suffix, and what may stay of the query."""
     base_url = target.upstream.base_url or "http://localhost/v1"
-    path, host, query = _base(base_url, target.model.upstream_model, request.suffix)
-    query = _query(request, host, query, wants_version="/deployments/" in path)
+    path, origin, query = _base(base_url, target.model.upstream_model, request.suffix)
+    query = _query(request, origin, query, wants_version="/deployments/" in path)
     return path + (f"?{query}" if query else "")
 
 
 @lru_cache(maxsize=1_024)
 def _base(base_url: str, upstream_model: str, suffix: str) -> tuple[str, str, str]:
-    """Of a target: path with `suffix`, host, the base URL's own query."""
+    """Of a target: path with `suffix`, origin, the base URL's own query."""
     base = urlsplit(base_url)
     host = host_of(base_url)
     model = quote(upstream_model, safe="")
@@ -106,7 +106,7 @@ def _base(base_url: str, upstream_model: str, suffix: str) -> tuple[str, str, st
         path = "/v1"
     if is_azure(host):
         path = _azure_path(path, model, suffix)
-    return path + suffix, host, base.query
+    return path + suffix, origin_of(base_url), base.query
 
 
 def _azure_path(path: str, model: str, suffix: str) -> str:
@@ -118,11 +118,11 @@ def _azure_path(path: str, model: str, suffix: str) -> str:
     return f"/openai/deployments/{model}"
 
 
-def _query(request: Request, host: str, base_query: str, *, wants_version: bool) -> str:
+def _query(request: Request, origin: str, base_query: str, *, wants_version: bool) -> str:
     asked = request.path.partition("?")[2]
     if not asked and not base_query and not wants_version:
         return ""
-    if asked and not base_query and request.host.partition(":")[0].lower() == host:
+    if asked and not base_query and request.origin == origin:
         return asked
     fields = dict(parse_qsl(base_query, keep_blank_values=True))
     for name, value in parse_qsl(asked, keep_blank_values=True):

@@ -66,7 +66,7 @@ PROXY_KEYS: dict[str, Key] = {
     "intercept": Key(Texts(check=_is_host_glob), "hosts whose TLS is opened; *. takes subdomains"),
     "origin": Key(UPSTREAM_KEYS["base_url"].kind, "where OpenAI requests to base_url_port go"),
     "anthropic_origin": Key(UPSTREAM_KEYS["base_url"].kind, "the same for Anthropic requests"),
-    "max_body_bytes": Key(_BYTES, "larger request bodies are refused"),
+    "max_body_bytes": Key(_BYTES, "larger request bodies are answered 413, at the gateway too"),
     "upstream_proxy": Key(UPSTREAM_KEYS["base_url"].kind, "a company proxy, http://host:port"),
     "upstream_ca": Key(Text(), "PEM file trusted besides the public roots"),
     "keep_flows": Key(Integer(1, 10_000_000), "mitmweb keeps at most so many flows"),
@@ -74,7 +74,7 @@ PROXY_KEYS: dict[str, Key] = {
 }
 READING_KEYS: dict[str, Key] = {
     "max_text_chars": Key(Integer(64, 10_000_000), "characters of human text that are matched"),
-    "max_decoded_bytes": Key(_BYTES, "bodies that decode to more pass untouched"),
+    "max_decoded_bytes": Key(_BYTES, "bodies that decode to more pass untouched (gateway: 413)"),
     "wrappers_cut": Key(Texts(), "further tags whose content tools add"),
     "wrappers_open": Key(Texts(), "further tags that hold the person's words"),
     "conversation": Key(Flag(), "keep a conversation with the model of its first turn"),

@@ -14,3 +14,11 @@ class Unreadable(Exception):
         """Keep `reason`, words such as "duplicate key in the body"."""
         super().__init__(reason)
         self.reason = reason
+
+
+class TooLarge(Unreadable):
+    """The body is larger than a limit, as it was sent or once decoded."""
+
+    def __init__(self, limit_bytes: int) -> None:
+        """Name the limit."""
+        super().__init__(f"body is larger than {limit_bytes} bytes")

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
-from turnout_rules.adjustments import ADJUSTMENTS
+from turnout_rules.adjustments import ADJUSTMENTS, MAPPED
 from turnout_rules.document import INVALID, Document
 from turnout_rules.endpoints import ENDPOINTS
 from turnout_rules.kinds import (
@@ -82,7 +82,7 @@ def _adjust(doc: Document, node: Node, what: str) -> Any:
             doc.unknown(key, "adjustment", name, ADJUSTMENTS)
             continue
         value = doc.json(value_node, f"`{name}` in {what}")
-        if value in choices or (name == "reasoning_effort" and isinstance(value, dict)):
+        if value in choices or (name in MAPPED and isinstance(value, dict)):
             found[name] = value
         elif value is not INVALID:
             doc.unknown(value_node, f"value of `{name}`", str(value), choices, "unknown-value")
@@ -93,7 +93,7 @@ _ADJUST_SCHEMA = {
     "type": "object",
     "properties": {
         name: {"anyOf": [{"enum": list(choices)}, {"type": "object"}]}
-        if name == "reasoning_effort"
+        if name in MAPPED
         else {"enum": list(choices)}
         for name, choices in ADJUSTMENTS.items()
     },

@@ -150,6 +150,8 @@ class Forwarder:
         try:
             async with asyncio.timeout(errand.first_byte_s):
                 response = await self._send(parcel, errand, stack)
+                if response.status < 200:
+                    raise Failed(_switched(errand.target))
                 exchange = _exchange(errand, response, parcel, stack)
                 if response.status >= 300:
                     exchange.held += await _judged_error(response, errand.target)
@@ -337,6 +339,15 @@ def _unreachable(target: Target, error: Exception) -> Failure:
         status=502,
         code="upstream_unreachable",
         message=f"{target.name} cannot be reached ({type(error).__name__})",
+    )
+
+
+def _switched(target: Target) -> Failure:
+    return Failure(
+        kind="broken",
+        status=502,
+        code="upstream_broken",
+        message=f"{target.name} changed the protocol (101), which nobody asked for",
     )
 
 

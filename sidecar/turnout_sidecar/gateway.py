@@ -13,6 +13,7 @@ from typing import Any
 
 from aiohttp import web
 
+from turnout_rules.answer_headers import is_bound_to_origin
 from turnout_rules.counting import COUNT_HEADER, estimated_count
 from turnout_rules.decision import PASS
 from turnout_rules.endpoints import classify, counted_path
@@ -32,16 +33,14 @@ _OF_CONNECTION = frozenset(
         "content-encoding",
         "content-length",
         "keep-alive",
-        "proxy-authenticate",
         "proxy-connection",
         "trailer",
         "transfer-encoding",
         "upgrade",
     ]
 )
-_OF_ANOTHER_HOST = frozenset(
-    ["alt-svc", "date", "server", "set-cookie", "strict-transport-security"]
-)
+_OF_ANOTHER_HOST = frozenset(["date", "server"])
+"""Besides those that are bound to their origin."""
 _MAX_HEADER_CHARS = 2_000
 CLIENT_TIMEOUT_S = 120.0
 """A client that takes nothing for so long gives its place at the target up."""
@@ -218,7 +217,9 @@ def _response(journey: Journey, exchange: Exchange) -> web.StreamResponse:
     dropped = _OF_CONNECTION if is_own else _OF_CONNECTION | _OF_ANOTHER_HOST
     for name, value in exchange.headers.items():
         low = name.lower()
-        if low not in dropped and not low.startswith("x-turnout-"):
+        if low in dropped or low.startswith("x-turnout-"):
+            continue
+        if is_own or not is_bound_to_origin(low):
             response.headers.add(name, value)
     if exchange.content_length is not None:
         response.content_length = exchange.content_length

@@ -15,9 +15,11 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from turnout_rules.errors import error_body
+from turnout_rules.web_origins import is_own_page
 
 TOKEN_VARIABLE = "TURNOUT_SIDECAR_TOKEN"  # noqa: S105 - the variable's name, no token
 TOKEN_HEADER = "x-turnout-token"  # noqa: S105
+_OWN_SITES = ("none", "same-origin", "same-site")
 
 
 class ListenRefused(Exception):
@@ -65,10 +67,9 @@ def guard(token: str) -> object:
 
 
 def _refusal(request: web.Request, token: str) -> tuple[int, str, str] | None:
-    origin = request.headers.get("origin")
-    if origin is not None and not _is_own_origin(origin):
-        return 403, "foreign_origin", "requests from web pages of other sites are refused"
-    if request.headers.get("sec-fetch-site", "none") == "cross-site":
+    origins = request.headers.getall("origin", [])
+    site = request.headers.get("sec-fetch-site", "none")
+    if (origins and not is_own_page(origins)) or site not in _OWN_SITES:
         return 403, "foreign_origin", "requests from web pages of other sites are refused"
     if token:
         return None if _has_token(request, token) else (401, "token_required", _TOKEN_MESSAGE)
@@ -91,13 +92,6 @@ def _has_token(request: web.Request, token: str) -> bool:
     scheme, _, bearer = request.headers.get("authorization", "").partition(" ")
     given = request.headers.get(TOKEN_HEADER) or (bearer if scheme.lower() == "bearer" else "")
     return hmac.compare_digest(given.encode("utf-8", "surrogateescape"), token.encode())
-
-
-def _is_own_origin(origin: str) -> bool:
-    try:
-        return is_loopback(urlsplit(origin).hostname or "")
-    except ValueError:
-        return False
 
 
 def _hostname(host: str) -> str:

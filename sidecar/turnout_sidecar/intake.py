@@ -21,6 +21,8 @@ from turnout_rules.reading import Unreadable
 from turnout_rules.refusals import carried_out, not_served, refusal_of
 from turnout_rules.request import Request
 from turnout_rules.table import Table, UnknownTarget
+from turnout_rules.unreadable import TooLarge
+from turnout_sidecar.bad_requests import BrokenBody
 from turnout_sidecar.deciding import Decider
 from turnout_sidecar.dispatching import Journey
 from turnout_sidecar.failures import Failure
@@ -63,6 +65,8 @@ async def read_body(http: web.Request, limit: int) -> bytes:
     except TimeoutError:
         message = f"the body did not arrive within {BODY_TIMEOUT_S:g} s"
         raise refusal(408, "body_timeout", message) from None
+    except BrokenBody:
+        raise refusal(400, "no_http", "the body's chunks or trailers are not valid HTTP") from None
     return bytes(body)
 
 
@@ -77,7 +81,7 @@ class Intake:
     async def accept(self, http: web.Request, endpoint: Endpoint) -> Journey:
         """Read, decide, check; raises `Refusal`."""
         snapshot = self._live.current
-        body = await read_body(http, snapshot.settings.reading.max_decoded_bytes)
+        body = await read_body(http, snapshot.settings.proxy.max_body_bytes)
         return await self.plan(
             snapshot,
             method=http.method,
@@ -144,6 +148,8 @@ def _read(
             host=headers.get("host", ""),
             client=peer,
         )
+    except TooLarge as error:
+        raise refusal(413, "body_too_large", f"the {error}") from None
     except Unreadable as error:
         raise refusal(400, "unreadable_request", f"the request cannot be read: {error}") from None
 

@@ -18,6 +18,7 @@ import msgspec
 from aiohttp import web
 
 from turnout_rules.folders import runtime_folder
+from turnout_sidecar.bad_requests import answer_in_format
 
 _OWN_FOLDER = "turnout-"
 MAX_SOCKET_PATH_BYTES = 100
@@ -46,6 +47,7 @@ async def listen(
     app: web.Application, host: str, port: int, path: Path
 ) -> tuple[web.AppRunner, Listening]:
     """Serve `app` on both; raises `CannotListen`. `runner.cleanup()` ends it."""
+    answer_in_format()
     runner = web.AppRunner(
         app,
         access_log=None,

@@ -40,7 +40,7 @@ class RouteApi:
         snapshot, decider = self._service.live.current, self._service.decider
         table = snapshot.table
         try:
-            body = await read_body(http, snapshot.settings.reading.max_decoded_bytes)
+            body = await read_body(http, snapshot.settings.proxy.max_body_bytes)
             question = read_question(body)
             request = asked(question, snapshot.reader, http.remote or "")
         except Refusal as refused:

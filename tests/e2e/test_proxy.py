@@ -161,7 +161,11 @@ def test_a_websocket_upgrade_on_a_routed_path_is_told_to_fall_back(setup: Any) -
     assert not setup.origin.seen
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1", "169.254.169.254", "[::1]", "2130706433"])
+HOSTS = ["127.0.0.1", "169.254.169.254", "[::1]", "2130706433", "0x7f.1"]
+HOSTS += ["100.100.100.200", "metadata.google.internal"]
+
+
+@pytest.mark.parametrize("host", HOSTS)
 def test_the_proxy_is_no_way_to_loopback_and_link_local(setup: Any, host: str) -> None:
     import httpx2
 

@@ -204,4 +204,6 @@ def test_the_documented_names_are_the_ones_there_are() -> None:
         "developer_role",
         "unknown_keys",
         "hosted_tools",
+        "tool_choice",
+        "refused_fields",
     }

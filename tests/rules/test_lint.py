@@ -48,6 +48,30 @@ ROUTES = [
         [],
     ),
     (
+        "brackets that are a name's, not a choice",
+        """\
+        routes:
+        - {name: a, when: {model: "claude-opus-5[1m]"}, target: api/m}
+        - {name: b, when: {model: "qwen[thinking]"}, target: api/m}
+        - {name: c, when: {model: "gpt-x [beta]"}, target: api/m}
+        - {name: d, when: {model: "m[0]"}, target: api/m}
+        - {name: e, when: {header: {x-model: "m[0]*"}}, target: api/m}
+        - {name: f, when: {model: "re:^claude-opus-5[1m]$"}, target: api/m}
+        """,
+        [f"{line} literal-brackets" for line in range(2, 8)],
+    ),
+    (
+        "brackets that say what they are",
+        """\
+        routes:
+        - {name: a, when: {model: "claude-opus-5[[]1m]"}, target: api/m}
+        - {name: b, when: {model: ["gpt-[34]*", "m[0-9]", "m[!a]", "*:thinking"]}, target: api/m}
+        - {name: c, when: {model: 're:^claude-opus-5\\[1m\\]$'}, target: api/m}
+        - {name: d, when: {model: 're:^o[13]$'}, target: api/m}
+        """,
+        [],
+    ),
+    (
         "two routes of one name",
         """\
         routes:

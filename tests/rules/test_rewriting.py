@@ -113,14 +113,32 @@ def test_the_suffix_is_joined_to_the_targets_base(base_url: str, path: str, afte
 
 def test_a_key_in_the_query_never_crosses_hosts() -> None:
     path = "/v1beta/openai/chat/completions?key=AIza&sig=1&beta=true"
-    request = read(chat("x"), path=path, host="generativelanguage.googleapis.com")
+    origin = "https://generativelanguage.googleapis.com:443"
+    request = read(chat("x"), path=path, origin=origin)
     assert rewrite(request, target(OPENAI), None).path == "/v1/chat/completions?beta=true"
 
 
 def test_the_query_stays_at_its_own_host() -> None:
     path = "/v1/chat/completions?key=AIza&x=%2F"
-    request = read(chat("x"), path=path, host="api.openai.com:443")
+    request = read(chat("x"), path=path, origin="https://api.openai.com:443")
     assert rewrite(request, target(OPENAI), None).path == path
+
+
+@pytest.mark.parametrize(
+    "origin",
+    [
+        "",
+        "http://api.openai.com:443",
+        "https://api.openai.com:8443",
+        "https://api.openai.com.evil.example:443",
+        "http://127.0.0.1:8083",
+    ],
+)
+def test_another_scheme_host_or_port_is_another_origin(origin: str) -> None:
+    path = "/v1/chat/completions?key=AIza&beta=true"
+    request = read(chat("x"), path=path, host="api.openai.com", origin=origin)
+    assert rewrite(request, target(OPENAI), None).path == "/v1/chat/completions?beta=true"
+    assert rewrite(request, target("http://127.0.0.1:5000/v1"), None).path.endswith("?beta=true")
 
 
 @pytest.mark.parametrize(

@@ -175,6 +175,10 @@ async def test_metrics_count_decisions_and_hold_no_prompt(it: Sidecar) -> None:
         ({"origin": "http://localhost:3000"}, 200),
         ({"origin": "https://evil.example"}, 403),
         ({"origin": "null"}, 403),
+        ({"origin": ""}, 403),
+        ({"origin": "http://[::1"}, 403),
+        ({"origin": "http://localhost@evil.example"}, 403),
+        ({"sec_fetch_site": "odd"}, 403),
         ({"sec_fetch_site": "cross-site"}, 403),
     ],
 )
