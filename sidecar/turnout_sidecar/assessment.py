@@ -5,6 +5,7 @@ The only module of this room that knows their values; all of it blocks and runs 
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 from collections.abc import Callable
@@ -14,7 +15,8 @@ from pathlib import Path
 import msgspec
 
 from turnout_rules.model import Target
-from turnout_sidecar.engines.base import model_file
+from turnout_sidecar.engines.base import CannotLaunch, model_file
+from turnout_sidecar.engines.environment import with_own_variables
 from turnout_sidecar.machine import MachineProbe
 from turnout_sidecar.memory import Host
 from turnout_sidecar.placement import lacking_cards, room_for
@@ -57,6 +59,8 @@ def look(machine: MachineProbe) -> Host:
 
 def need_of(target: Target, machine: MachineProbe) -> Need:
     """What `target` needs: planned from the model's own files, or at least their size."""
+    with contextlib.suppress(CannotLaunch):  # its start will say what is not set
+        target = with_own_variables(target, os.environ)
     seen = machine.look()
     room = room_for(target, seen, os.environ)
     try:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from turnout_rules.credentials import secret_variables
 from turnout_rules.model import Target
 from turnout_rules.settings import Settings
 from turnout_sidecar import crashes, refusing
@@ -64,9 +65,12 @@ class Backends:
         """Refuse who waits, stop every engine to its last child."""
         await self._supervisor.close()
 
-    def use_table(self, table: Table) -> None:
+    def use_table(self, table: Table, settings: Settings | None = None) -> None:
         """Take the managed upstreams of `table`: new ones appear, changed ones restart when
-        they are free, removed ones end when they are."""
+        they are free, removed ones end when they are. None: the settings stay as they are."""
+        self._settings = settings or self._settings
+        withheld = secret_variables(table.upstreams, self._settings)
+        self._supervisor.use_settings(self._settings, withheld)
         wanted = {}
         for upstream in table.upstreams.values():
             if upstream.is_managed:

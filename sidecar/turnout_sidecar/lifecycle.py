@@ -10,6 +10,7 @@ import asyncio
 import logging
 import os
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -17,6 +18,7 @@ import aiohttp
 
 from turnout_sidecar.backend import Backend
 from turnout_sidecar.engines.base import Health, Launch, Place, Request
+from turnout_sidecar.engines.environment import engine_environment, with_own_variables
 from turnout_sidecar.orphans import Records
 from turnout_sidecar.process import Activity, EngineProcess, free_port, spawn
 
@@ -48,12 +50,11 @@ class Cores:
 
 
 class Nursery:
-    """What lives share: an HTTP session, the records, the cores. One per supervisor."""
+    """What lives share: an HTTP session and the records. One per supervisor."""
 
-    def __init__(self, records: Records, cores: Cores) -> None:
+    def __init__(self, records: Records) -> None:
         """Must be made inside the event loop."""
         self.records = records
-        self.cores = cores
         self._session = aiohttp.ClientSession(
             trust_env=False, timeout=aiohttp.ClientTimeout(total=PROBE_TIMEOUT_S)
         )
@@ -62,19 +63,25 @@ class Nursery:
         """Close the session."""
         await self._session.close()
 
-    async def bring_up(self, backend: Backend) -> None:
-        """Spawn and wait until ready; raises `Ended`, `CannotLaunch` or OSError."""
+    async def bring_up(self, backend: Backend, withheld: frozenset[str]) -> None:
+        """Spawn and wait until ready; raises `Ended`, `CannotLaunch` or OSError.
+
+        `withheld`: variables that hold our keys and passwords, which no engine gets.
+        """
         backend.port = free_port()
+        cores = engine_cores(backend.settings.engines.router_cores)
         place = Place(
             port=backend.port,
-            threads=self.cores.threads,
+            threads=cores.threads,
             device=backend.device,
-            environ=dict(os.environ),
+            environ=engine_environment(os.environ, withheld),
         )
-        launch = await asyncio.to_thread(backend.engine.launch, backend.current, place)
+        target = with_own_variables(backend.current, os.environ)
+        launch = await asyncio.to_thread(backend.engine.launch, target, place)
         backend.starts += 1
         backend.log.begin(f"starting: {' '.join(launch.command)}")
-        process = await self._spawned(backend, launch)
+        cpus = backend.current.model.cpu_set or cores.cpus
+        process = await self._spawned(backend, launch, place.environ, cpus)
         self.records.write(backend.name, process.marker, process.pid)
         await self._until_ready(backend, process)
 
@@ -133,14 +140,16 @@ class Nursery:
                 return False
         return True
 
-    async def _spawned(self, backend: Backend, launch: Launch) -> EngineProcess:
+    async def _spawned(
+        self, backend: Backend, launch: Launch, environ: Mapping[str, str], cpus: str
+    ) -> EngineProcess:
         """A process that exists is always known, even if we are cancelled while it is made."""
         making = asyncio.ensure_future(
             spawn(
                 launch.command,
                 name=backend.name,
-                env={**os.environ, **launch.env},
-                cpus=backend.current.model.cpu_set or self.cores.cpus,
+                env={**environ, **launch.env},
+                cpus=cpus,
                 log=backend.log,
             )
         )

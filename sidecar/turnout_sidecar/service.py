@@ -120,7 +120,7 @@ class Service:
 
     def _take_rules(self, snapshot: Snapshot) -> None:
         self._decisions.write_to(decision_log_path(snapshot.settings.sidecar))
-        self.backends.use_table(snapshot.table)
+        self.backends.use_table(snapshot.table, snapshot.settings)
         self._has_new_table.set()
 
     def _own(self, work: Any, name: str) -> None:

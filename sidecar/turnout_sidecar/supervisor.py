@@ -22,10 +22,11 @@ from turnout_sidecar.backend import Backend, BackendStatus, log_path
 from turnout_sidecar.diagnosis import Cause
 from turnout_sidecar.engines import engine_for
 from turnout_sidecar.engines.base import CannotLaunch
-from turnout_sidecar.lifecycle import Ended, Nursery, engine_cores
+from turnout_sidecar.gauge import Gauge
+from turnout_sidecar.lifecycle import Ended, Nursery
 from turnout_sidecar.log_ring import LogRing
 from turnout_sidecar.machine import MachineProbe
-from turnout_sidecar.memory import Host, memory_for
+from turnout_sidecar.memory import memory_for
 from turnout_sidecar.orphans import Records
 from turnout_sidecar.refusing import Refused
 from turnout_sidecar.schedule import Schedule
@@ -34,10 +35,6 @@ from turnout_sidecar.states import HOLDS_MEMORY, Memory, Moves, State, Ticket
 
 log = logging.getLogger(__name__)
 TICK_S = 0.25
-MEMORY_POLL_S = 0.25
-MEMORY_BACK_S = 5.0
-MEMORY_BACK_SHARE = 0.75
-STALE_LOOK_S = 1.0
 
 
 class Supervisor:
@@ -46,8 +43,10 @@ class Supervisor:
     def __init__(
         self, settings: Settings, *, data_dir: Path, runtime_dir: Path, machine: MachineProbe
     ) -> None:
-        """`machine` is the probe that `assessment` looks through."""
+        """`machine` is what the machine is looked at through."""
         self.settings = settings
+        self.withheld: frozenset[str] = frozenset()
+        """Variables that no engine gets. Taken at its start."""
         self.backends: dict[str, Backend] = {}
         self.schedule = Schedule()
         self.memory = Memory()
@@ -57,18 +56,16 @@ class Supervisor:
         self.on_change: Callable[[], None] = lambda: None
         self._data_dir = data_dir
         self._records = Records(runtime_dir / "engines")
-        self._machine = machine
+        self._gauge = Gauge(machine)
         self._nursery: Nursery | None = None
-        self._host: Host | None = None
-        self._looked = 0.0
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_closing = False
 
     async def open(self) -> None:
         """Reap what a dead sidecar left, look at the machine, begin to tick."""
         await asyncio.to_thread(self._records.reap)
-        self._nursery = Nursery(self._records, engine_cores(self.settings.engines.router_cores))
-        await self._look()
+        self._nursery = Nursery(self._records)
+        await self._gauge.look()
         self._spawn(self._tick())
         self.advance()
 
@@ -103,14 +100,21 @@ class Supervisor:
             self.backends[name] = backend
         return backend
 
+    def use_settings(self, settings: Settings, withheld: frozenset[str]) -> None:
+        """New settings count from now on; what an engine was started with, from its next start."""
+        self.settings, self.withheld = settings, withheld
+        for backend in self.backends.values():
+            backend.settings = settings
+            backend.log.max_bytes = settings.engines.log_bytes
+
     def advance(self) -> None:
         """Look at everything, decide, act. Cheap: microseconds a backend."""
         if self._nursery is None or self._is_closing:
             return
         now = time.monotonic()
         self._tidy(now)
-        if self._host is not None:
-            self.memory = memory_for(self._host, self.settings.engines, self.backends.values())
+        if (host := self._gauge.host) is not None:
+            self.memory = memory_for(host, self.settings.engines, self.backends.values())
         standings = {name: backend.standing(now) for name, backend in self.backends.items()}
         moves = self.schedule.advance(standings, self.memory, now)
         self._carry_out(moves)
@@ -199,9 +203,9 @@ class Supervisor:
         assert self._nursery is not None
         began = time.monotonic()
         try:
-            await self._nursery.bring_up(backend)
+            await self._nursery.bring_up(backend, self.withheld)
             # From `ready` on only what is measured counts, so measure what it has taken first.
-            await self._look()
+            await self._gauge.look()
             now = time.monotonic()
             backend.start_cost_s, backend.ready_since, backend.last_used = now - began, now, now
             backend.state, backend.is_wanted, backend.first_served = State.READY, False, None
@@ -235,7 +239,7 @@ class Supervisor:
         crashes.judge(backend, cause, ended, died=died, was_starting=was_starting)
         self._say(backend, f"crashed: {backend.message}", is_bad=True)
         self._after_failure(backend)
-        await self._memory_back(backend)
+        await self._gauge.memory_back(backend)
 
     def _after_failure(self, backend: Backend) -> None:
         if backend.is_refusing(time.monotonic()):
@@ -249,10 +253,10 @@ class Supervisor:
         if backend.life is not None:
             backend.life.cancel()
             await asyncio.gather(backend.life, return_exceptions=True)
-        free = self._host
+        free = self._gauge.host
         try:
             await self._nursery.bury(backend, self.settings.engines.stop_timeout_s)
-            await self._memory_back(backend, free)
+            await self._gauge.memory_back(backend, free)
         finally:
             backend.state = State.STOPPED
             backend.is_unwanted = False
@@ -279,7 +283,7 @@ class Supervisor:
     async def _put_to_sleep(self, backend: Backend) -> None:
         assert self._nursery is not None
         if await self._nursery.ask(backend, backend.engine.sleep_requests):
-            await self._memory_back(backend)
+            await self._gauge.memory_back(backend)
             if backend.state is State.STOPPING and backend.process is not None:
                 backend.state = State.SLEEPING
                 self._say(backend, "sleeps")
@@ -301,34 +305,12 @@ class Supervisor:
         elif backend.state is State.STARTING:
             await self._end(backend)
 
-    async def _memory_back(self, backend: Backend, before: Host | None = None) -> None:
-        """Drivers free memory some time after the process has gone; the next start needs it."""
-        device, held = backend.device, backend.need_bytes or 0
-        if device == "cpu" or before is None or not held:
-            await self._look()
-            return
-        wanted = before.gpu_free.get(device, 0) + held * MEMORY_BACK_SHARE
-        until = time.monotonic() + MEMORY_BACK_S
-        while time.monotonic() < until:
-            await self._look()
-            assert self._host is not None
-            if self._host.gpu_free.get(device, 0) >= wanted:
-                return
-            await asyncio.sleep(MEMORY_POLL_S)
-        log.warning("%s: its memory on %s did not come back", backend.name, device)
-
     async def _tick(self) -> None:
         while True:
             await asyncio.sleep(TICK_S)
-            if time.monotonic() - self._looked > STALE_LOOK_S:
-                await self._look()
+            if self._gauge.is_stale(time.monotonic()):
+                await self._gauge.look()
             self.advance()
-
-    async def _look(self) -> None:
-        began = time.monotonic()
-        host = await asyncio.to_thread(assessment.look, self._machine)
-        if began >= self._looked:  # another look may have begun later and ended sooner
-            self._host, self._looked = host, began
 
     def _tidy(self, now: float) -> None:
         """Back-offs that are over; plans that somebody needs."""
@@ -343,7 +325,7 @@ class Supervisor:
 
     async def _plan(self, backend: Backend) -> None:
         try:
-            need = await asyncio.to_thread(assessment.need_of, backend.current, self._machine)
+            need = await asyncio.to_thread(assessment.need_of, backend.current, self._gauge.machine)
             backend.device = need.device
             backend.need_bytes = max(need.total_bytes, backend.learned_bytes)
             backend.advise = need.advise

@@ -13,6 +13,7 @@ import msgspec
 
 from turnout_rules.model import Route, Upstream
 from turnout_rules.problems import Problem, RulesError
+from turnout_rules.variables import names_in
 
 if TYPE_CHECKING:
     from turnout_rules.loading import Rules
@@ -73,6 +74,7 @@ def check(folder: Path, *, is_semantic: bool = False) -> tuple[list[Problem], di
         used = {target.partition("/")[0] for route in read.routes for target in _targets(route)}
         problems += _missing_keys(u for name, u in read.upstreams.items() if name in used)
         problems += _missing_models(read.upstreams.values())
+        problems += _missing_variables(read.upstreams.values())
         try:
             rules = build_rules(read)
         except RulesError as error:
@@ -152,6 +154,16 @@ def _missing_models(upstreams: Iterable[Upstream]) -> list[Problem]:
                 where = (model.place.file, model.place.line, model.place.column)
                 message = f"`{upstream.name}/{model.name}` cannot start here: {obstacle}"
                 found.append(Problem(*where, "warning", "model-not-here", message, remedy))
+def _missing_variables(upstreams: Iterable[Upstream]) -> list[Problem]:
+    """What `env:` of an engine hands on, and is not there now; no error, as with keys."""
+    found = []
+    for model in (model for upstream in upstreams for model in upstream.models.values()):
+        wanted = {name for value in model.env.values() for name in names_in(value)}
+        for name in sorted(wanted - os.environ.keys()):
+            where = (model.place.file, model.place.line, model.place.column)
+            message = f"`env:` of model `{model.name}` needs {name}, which is not set"
+            remedy = f"export {name}=…, or its engine does not start"
+            found.append(Problem(*where, "warning", "variable-not-set", message, remedy))
     return found
 
 
