@@ -75,14 +75,14 @@ async def _serve(args: argparse.Namespace) -> int:
     host = args.listen_host or sidecar.listen_host
     token = check_listener(host, os.environ)
     path = await asyncio.to_thread(socket_path, args.socket or sidecar.socket)
-    service.socket = str(path)
+    service.classifier.socket = str(path)
     port = sidecar.port if args.port is None else args.port
     runner, listening = await listen(build_app(service, token=token), host, port, path)
     try:
         if read_record() is None:
             write_json(record_path(), listening)
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(_either(stop, service.classifier_settled), CLASSIFIER_WAIT_S)
+            await asyncio.wait_for(_either(stop, service.classifier.settled), CLASSIFIER_WAIT_S)
         settle_memory()
         if args.ready_file is not None:
             write_json(args.ready_file, listening)

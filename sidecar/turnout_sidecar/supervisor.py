@@ -26,7 +26,7 @@ from turnout_sidecar.gauge import Gauge
 from turnout_sidecar.lifecycle import Ended, Nursery
 from turnout_sidecar.log_ring import LogRing
 from turnout_sidecar.machine import MachineProbe
-from turnout_sidecar.memory import memory_for
+from turnout_sidecar.memory import lowered, memory_for
 from turnout_sidecar.orphans import Records
 from turnout_sidecar.refusing import Refused
 from turnout_sidecar.schedule import Schedule
@@ -59,6 +59,8 @@ class Supervisor:
         self._gauge = Gauge(machine)
         self._nursery: Nursery | None = None
         self._tasks: set[asyncio.Task[None]] = set()
+        # Devices whose budget fell below what runs, until it is kept again.
+        self._lowered: frozenset[str] = frozenset()
         self._is_closing = False
 
     async def open(self) -> None:
@@ -102,6 +104,8 @@ class Supervisor:
 
     def use_settings(self, settings: Settings, withheld: frozenset[str]) -> None:
         """New settings count from now on; what an engine was started with, from its next start."""
+        if host := self._gauge.host:
+            self._lowered |= lowered(self.settings.engines, settings.engines, host)
         self.settings, self.withheld = settings, withheld
         for backend in self.backends.values():
             backend.settings = settings
@@ -114,7 +118,9 @@ class Supervisor:
         now = time.monotonic()
         self._tidy(now)
         if (host := self._gauge.host) is not None:
-            self.memory = memory_for(host, self.settings.engines, self.backends.values())
+            engines, backends = self.settings.engines, self.backends.values()
+            self.memory = memory_for(host, engines, backends, self._lowered)
+            self._lowered = self.memory.lowered
         standings = {name: backend.standing(now) for name, backend in self.backends.items()}
         moves = self.schedule.advance(standings, self.memory, now)
         self._carry_out(moves)
