@@ -103,7 +103,7 @@ class Backends:
         on_wait: Callable[[Waiting], None] | None = None,
     ) -> AsyncIterator[Lease]:
         """Wait for room at `target`, until its engine runs if it is ours; raises `Refused`."""
-        backend = self._supervisor.add(target)
+        backend = self._backend_of(target)
         if not backend.is_managed and backend.engine.seats(target) >= UNLIMITED:
             yield Lease(
                 base_url=target.upstream.base_url,
@@ -120,14 +120,17 @@ class Backends:
             limit_s=self._settings.sidecar.first_byte_timeout_ms / 1000,
         )
         await self._wait_for_room(ticket, backend, on_wait)
+        # New settings may have put another in its place meanwhile.
+        backend = self._supervisor.backends[ticket.backend]
+        served = backend.current if backend.is_managed else target
         try:
             yield Lease(
                 base_url=backend.base_url,
-                model=backend.engine.served_name(target),
+                model=backend.engine.served_name(served),
                 target=target.name,
             )
         finally:
-            self._release(ticket, backend)
+            self._release(ticket)
 
     def status(self) -> list[BackendStatus]:
         """All backends, in the order of the rules."""
@@ -175,17 +178,18 @@ class Backends:
             await granted
         except asyncio.CancelledError:
             if not self._supervisor.schedule.leave(ticket) and _is_granted(granted):
-                self._release(ticket, backend)
+                self._release(ticket)
             self._supervisor.advance()
             raise
         finally:
             self._waiters.pop(ticket, None)
 
-    def _release(self, ticket: Ticket, backend: Backend) -> None:
+    def _release(self, ticket: Ticket) -> None:
         self._supervisor.schedule.release(ticket)
-        backend.last_used = time.monotonic()
-        if backend.first_served is None:
-            backend.first_served = backend.last_used
+        if (backend := self._supervisor.backends.get(ticket.backend)) is not None:
+            backend.last_used = time.monotonic()
+            if backend.first_served is None:
+                backend.first_served = backend.last_used
         self._supervisor.advance()
 
     def _grant(self, ticket: Ticket) -> None:
@@ -229,6 +233,15 @@ class Backends:
 
     def _guard(self, backend: Backend | None) -> str:
         return self._supervisor.memory.guard if backend and backend.is_managed else ""
+
+    def _backend_of(self, target: Target) -> Backend:
+        """A request may still hold rules that name an engine which the newest ones do not."""
+        if not target.upstream.is_managed:
+            return self._supervisor.add(target)
+        backend = self._supervisor.backends.get(target.name)
+        if backend is None or backend.is_removed:
+            raise refusing.removed(target.name)
+        return backend
 
     def _known(self, name: str) -> Backend:
         backend = self._supervisor.backends.get(name)

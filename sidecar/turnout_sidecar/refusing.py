@@ -72,6 +72,17 @@ def queue_full(backend: str, waiting: int, seats: int) -> Refused:
     )
 
 
+def removed(backend: str) -> Refused:
+    """The rules name it no more; asked again, a request is decided by the new ones."""
+    return Refused(503, "backend_removed", f"{backend} was taken out of the rules", 1.0)
+
+
+def misfit(need_bytes: int, device: str, free_bytes: int) -> str:
+    """What to say after the name of a backend for which no room can be made."""
+    need, free = need_bytes / 2**30, max(0, free_bytes) / 2**30
+    return f"needs {need:.1f} GiB on {device}, {free:.1f} GiB is free and no idle model is left"
+
+
 def late(backend: str, state: State, seconds: float, position: int, guard: str) -> Refused:
     """The wait was longer than allowed."""
     if guard:

@@ -64,7 +64,7 @@ class Schedule:
         """`turn_s`: the shortest turn of a loaded model that others wait for."""
         self._turn_s = turn_s
         self._lines: dict[str, Line] = {}
-        self._running: dict[str, int] = {}
+        self._running: dict[str, set[Ticket]] = {}
         self._drained_for: dict[str, str] = {}
 
     def join(self, ticket: Ticket, standing: Standing) -> None:
@@ -81,7 +81,15 @@ class Schedule:
 
     def release(self, ticket: Ticket) -> None:
         """A granted request has ended."""
-        self._running[ticket.backend] -= 1
+        self._running[ticket.backend].remove(ticket)
+
+    def retire(self, backend: str, name: str) -> None:
+        """What `backend` runs counts under another name from now on; its line stays."""
+        self._running[name] = self._running.pop(backend, set())
+        for ticket in self._running[name]:
+            ticket.backend = name
+        if claimant := self._drained_for.pop(backend, ""):
+            self._drained_for[name] = claimant
 
     def drop(self, backend: str) -> list[Ticket]:
         """Empty a line; its tickets, for whoever refuses them."""
@@ -90,7 +98,7 @@ class Schedule:
 
     def running(self, backend: str) -> int:
         """Granted and not released."""
-        return self._running.get(backend, 0)
+        return len(self._running.get(backend, ()))
 
     def waiting(self, backend: str) -> int:
         """In line."""
@@ -197,7 +205,7 @@ class Schedule:
             if is_guarded and not standing.is_remote:
                 continue
             while self.running(name) < standing.seats and (ticket := line.take(now)):
-                self._running[name] = self.running(name) + 1
+                self._running.setdefault(name, set()).add(ticket)
                 draft.grant.append(ticket)
 
     def _start_wanted(self, draft: _Draft, now: float) -> None:

@@ -17,8 +17,8 @@ from typing import Any
 
 from turnout_rules.model import Target
 from turnout_rules.settings import Settings
-from turnout_sidecar import assessment, crashes, diagnosis
-from turnout_sidecar.backend import Backend, BackendStatus, log_path
+from turnout_sidecar import assessment, crashes, diagnosis, refusing
+from turnout_sidecar.backend import Backend, BackendStatus, log_path, succeed
 from turnout_sidecar.diagnosis import Cause
 from turnout_sidecar.engines import engine_for
 from turnout_sidecar.engines.base import CannotLaunch
@@ -174,24 +174,47 @@ class Supervisor:
             await asyncio.sleep(0.05)
 
     def configure(self, backend: Backend, target: Target) -> None:
-        """Give it new settings: at once if it is stopped, else when it has drained."""
+        """Give it new settings; an engine that must be started anew for them has a successor."""
         if is_same_engine(backend.replacement or backend.target, target):
+            backend.move_to(target)
             return
+        if self.schedule.running(backend.name):
+            backend = self._succeed(backend)
         backend.replacement = target
         backend.crash_streak = 0
-        if backend.state in (State.STOPPED, State.FAILED):
-            self._has_stopped(backend)
-        else:
-            self._say(backend, "restarts with new settings when it is free")
-            backend.is_unwanted = True
+        self._leave(backend, "restarts with new settings")
 
     def remove(self, backend: Backend) -> None:
         """It is in the rules no more: forgotten at once if stopped, else when it has drained."""
+        if backend.is_removed:
+            return
         backend.is_removed = True
+        self.refuse_all(backend, refusing.removed(backend.name))
+        self._leave(backend, "is in the rules no more")
+
+    def _leave(self, backend: Backend, why: str) -> None:
+        """It ends: at once where nobody is served, a load that nobody wants any more included."""
         if backend.state in (State.STOPPED, State.FAILED):
             self._has_stopped(backend)
+            return
+        self._say(backend, why)
+        if backend.state is State.STARTING:
+            self.stop(backend)
         else:
             backend.is_unwanted = True
+
+    def _succeed(self, old: Backend) -> Backend:
+        """The backend that takes the place and the line of one that still serves.
+
+        The old one ends under another name when its requests have; if there is memory for both,
+        nobody waits for that.
+        """
+        name = old.name
+        new = succeed(old, self.backends)
+        self.schedule.retire(name, old.name)
+        self.backends[name], self.backends[old.name] = new, old
+        self._leave(old, "serves what it has, and ends: its settings were changed")
+        return new
 
     def _begin(
         self,
@@ -273,7 +296,6 @@ class Supervisor:
         """New settings take effect now; a removed backend is forgotten."""
         backend.life, backend.need_bytes = None, None
         if backend.is_removed:
-            self.refuse_all(backend, Refused(503, "backend_removed", f"{backend.name} is gone"))
             self.backends.pop(backend.name, None)
         elif backend.replacement is not None:
             backend.target = backend.current = backend.replacement
@@ -346,10 +368,7 @@ class Supervisor:
 
     def _refuse_misfit(self, backend: Backend) -> None:
         free = self.memory.free.get(backend.device, 0)
-        message = (
-            f"needs {(backend.need_bytes or 0) / 2**30:.1f} GiB on {backend.device}, "
-            f"{max(0, free) / 2**30:.1f} GiB is free and no idle model is left"
-        )
+        message = refusing.misfit(backend.need_bytes or 0, backend.device, free)
         self._refuse_plan(backend, message, backend.advise(free))
 
     def _refuse_plan(self, backend: Backend, why: str, remedy: str) -> None:

@@ -20,12 +20,10 @@ from engine_kit import (
     refusal,
     running,
     status_of,
-    table_of,
     target_of,
     until,
     upstream_of,
 )
-from turnout_rules.model import Upstream
 from turnout_sidecar import lifecycle
 from turnout_sidecar.backends import Waiting
 
@@ -219,49 +217,6 @@ async def test_a_preloaded_engine_is_ready_without_any_request(tmp_path: Path) -
         await until(lambda: status_of(backends, "local/a").state == "ready")
 
 
-async def test_changed_settings_take_effect_once_the_engine_is_free(tmp_path: Path) -> None:
-    local = upstream_of(fake_model("a"))
-    async with running(tmp_path, local) as backends:
-        async with backends.lease(target_of(local, "a"), timeout_s=5):
-            changed = upstream_of(fake_model("a", max_num_seqs=7))
-            backends.use_table(table_of(changed))
-            backends.use_table(table_of(changed))
-            assert status_of(backends, "local/a").state == "draining"
-        await until(lambda: status_of(backends, "local/a").seats == 7)
-        assert await chat(backends, target_of(changed, "a"))
-        assert status_of(backends, "local/a").starts == 2
-
-
-async def test_two_quick_edits_load_a_model_once(tmp_path: Path) -> None:
-    journal = tmp_path / "journal"
-
-    def edited(seats: int) -> Upstream:
-        model = fake_model("a", "--load-s", "0.3", journal=journal, max_num_seqs=seats)
-        return upstream_of(msgspec.structs.replace(model, preload=True))
-
-    async with running(tmp_path, edited(1)) as backends:
-        await until(lambda: status_of(backends, "local/a").state == "ready")
-        for seats in (2, 3, 4):
-            backends.use_table(table_of(edited(seats)))
-        await until(
-            lambda: (
-                status_of(backends, "local/a").seats == 4
-                and status_of(backends, "local/a").state == "ready"
-            )
-        )
-        assert len(lines(journal, "start")) == 2
-
-
-async def test_a_backend_taken_out_of_the_rules_stops_and_is_forgotten(tmp_path: Path) -> None:
-    local = upstream_of(fake_model("a"))
-    async with running(tmp_path, local) as backends:
-        await chat(backends, target_of(local, "a"))
-        pid = status_of(backends, "local/a").pid or 0
-        backends.use_table(table_of())
-        await until(lambda: not backends.status())
-        assert not is_alive(pid)
-
-
 async def test_a_full_disk_costs_the_log_file_and_nothing_else(tmp_path: Path) -> None:
     logs = tmp_path / "data" / "logs"
     logs.mkdir(parents=True)
@@ -287,7 +242,6 @@ async def test_an_upstream_of_someone_else_gets_no_more_than_its_concurrency(
     tmp_path: Path,
 ) -> None:
     other = upstream_of(fake_model("m"), engine=None, base_url="http://127.0.0.1:9/v1")
-    import msgspec
 
     limited = msgspec.structs.replace(other, max_concurrency=2)
     target = target_of(limited, "m")
