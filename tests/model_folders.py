@@ -126,19 +126,33 @@ def model_folder(folder: Path, config: dict[str, Any], weight_bytes: int = 0) ->
     (folder / "config.json").write_text(json.dumps(config))
     if weight_bytes:
         with (folder / "model.safetensors").open("wb") as file:
+            file.write(safetensors_header(weight_bytes))
             file.truncate(weight_bytes)
     return folder
 
 
-def gguf(path: Path, pairs: dict[str, Any], *, tokens: int = 0, version: int = 3) -> Path:
-    """A GGUF file with this header and no tensors."""
+def safetensors_header(file_bytes: int) -> bytes:
+    """The beginning of a safetensors file that is `file_bytes` long in all."""
+    width = 120
+    tensor = {"dtype": "U8", "shape": [file_bytes], "data_offsets": [0, file_bytes - 8 - width]}
+    return struct.pack("<Q", width) + json.dumps({"w": tensor}).ljust(width).encode()
+
+
+def gguf(
+    path: Path, pairs: dict[str, Any], *, tokens: int = 0, version: int = 3, tensors: int = 0
+) -> Path:
+    """A GGUF file with this header and so many tensors of 32 numbers."""
     count = len(pairs) + bool(tokens)
-    out = b"GGUF" + struct.pack("<IQQ", version, 0, count)
+    out = b"GGUF" + struct.pack("<IQQ", version, tensors, count)
     for key, value in pairs.items():
         out += _text(key) + _typed(value)
     if tokens:
         out += _text("tokenizer.ggml.tokens") + struct.pack("<IIQ", 9, 8, tokens)
         out += b"".join(_text(f"t{n}") for n in range(tokens))
+    for n in range(tensors):
+        out += _text(f"w{n}") + struct.pack("<IQIQ", 1, 32, 0, 128 * n)
+    if tensors:
+        out += bytes(-len(out) % 32 + 128 * tensors)
     path.write_bytes(out)
     return path
 

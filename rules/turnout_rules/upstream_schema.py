@@ -265,6 +265,10 @@ def _check_model(doc: Document, upstream: Upstream, model: Model) -> None:
     if upstream.engine == "command" and not model.command:
         message = f"{what} has no `command` to run"
         doc.error_at(model.place, "missing-key", message, "write the argument list")
+    elif upstream.engine == "command" and not any("{port}" in part for part in model.command):
+        message = f"the `command` of {what} holds no {{port}}"
+        remedy = "put {port} where the program takes the port it is to listen on"
+        doc.error_at(model.place, "missing-port", message, remedy)
     elif upstream.is_managed and upstream.engine != "command" and not model.model_path:
         message = f"{what} has no `model_path`"
         doc.error_at(model.place, "missing-key", message, "name the model's file or folder")

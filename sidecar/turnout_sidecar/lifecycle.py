@@ -18,9 +18,10 @@ import aiohttp
 
 from turnout_sidecar.backend import Backend
 from turnout_sidecar.engines.base import Health, Launch, Place, Request
-from turnout_sidecar.engines.environment import engine_environment, with_own_variables
+from turnout_sidecar.engines.environment import engine_environment
 from turnout_sidecar.orphans import Records
 from turnout_sidecar.process import Activity, EngineProcess, free_port, spawn
+from turnout_sidecar.startable import launch_of
 
 log = logging.getLogger(__name__)
 POLL_S = 0.1
@@ -76,8 +77,7 @@ class Nursery:
             device=backend.device,
             environ=engine_environment(os.environ, withheld),
         )
-        target = with_own_variables(backend.current, os.environ)
-        launch = await asyncio.to_thread(backend.engine.launch, target, place)
+        launch = await asyncio.to_thread(launch_of, backend.current, place, os.environ)
         backend.starts += 1
         backend.log.begin(f"starting: {' '.join(launch.command)}")
         cpus = backend.current.model.cpu_set or cores.cpus
