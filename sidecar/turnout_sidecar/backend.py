@@ -6,6 +6,7 @@ Only the supervisor and the life it runs for a backend write here, all in one ev
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Container
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -88,6 +89,8 @@ class Backend:
     last_used: float = 0.0
     first_served: float | None = None
     """When the first request of this life had ended."""
+    flowed: float = 0.0
+    """When the last piece of an answer came from it."""
     start_cost_s: float = 0.0
     not_before: float = 0.0
     message: str = ""
@@ -146,6 +149,10 @@ class Backend:
         else:
             self.current = moved_to(target, self.current, self.target)
             self.target = target
+
+    def has_flowed(self) -> None:
+        """A piece of an answer came."""
+        self.flowed = time.monotonic()
 
     def learn(self) -> None:
         """Believe what was measured where the plan had promised less."""

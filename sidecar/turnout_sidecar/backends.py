@@ -128,6 +128,7 @@ class Backends:
                 base_url=backend.base_url,
                 model=backend.engine.served_name(served),
                 target=target.name,
+                on_piece=backend.has_flowed,
             )
         finally:
             self._release(ticket)

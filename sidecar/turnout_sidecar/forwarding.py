@@ -97,6 +97,8 @@ class _Parcel:
     """Tools under other names than the client's."""
     way: dict[str, Any] = field(default_factory=dict)
     """How to connect, if not as usual."""
+    on_piece: Callable[[], None] = lambda: None
+    """Wants to hear of each piece of the answer."""
 
 
 @dataclass(slots=True)
@@ -151,6 +153,7 @@ class Forwarder:
             async with asyncio.timeout(errand.first_byte_s):
                 response = await self._send(parcel, errand, stack)
                 exchange = _exchange(errand, response, parcel, stack)
+                exchange.on_piece = parcel.on_piece
                 if response.status >= 300:
                     exchange.held += await _judged_error(response, errand.target)
                 await exchange.begin()
@@ -174,6 +177,7 @@ class Forwarder:
             _clean(headers, _DROPPED),
             rewritten.adjustments,
             rewritten.calls,
+            on_piece=lease.on_piece,
         )
 
     async def _lease(self, errand: Errand, stack: AsyncExitStack) -> Leased:

@@ -16,6 +16,7 @@ POLL_S = 0.25
 BACK_S = 5.0
 BACK_SHARE = 0.75
 STALE_S = 1.0
+LOOK_S = 5.0
 
 
 class Gauge:
@@ -26,14 +27,24 @@ class Gauge:
         self.machine = machine
         self.host: Host | None = None
         self._looked = 0.0
+        self._looking: asyncio.Task[None] | None = None
 
-    async def look(self) -> Host:
-        """Look now, in a thread."""
+    async def look(self) -> None:
+        """Look now, in a thread. A driver that does not answer costs `LOOK_S`, and one thread."""
+        if self._looking is not None:
+            await asyncio.wait({self._looking}, timeout=LOOK_S)
+        if self._looking is None or self._looking.done():
+            self._looking = asyncio.create_task(self._look())
+            await asyncio.wait({self._looking}, timeout=LOOK_S)
+        if not self._looking.done():
+            log.warning("the machine's drivers have not answered for %g s", LOOK_S)
+            return
+        self._looking.result()
+
+    async def _look(self) -> None:
         began = time.monotonic()
-        host = await asyncio.to_thread(assessment.look, self.machine)
-        if began >= self._looked:  # another look may have begun later and ended sooner
-            self.host, self._looked = host, began
-        return host
+        self.host = await asyncio.to_thread(assessment.look, self.machine)
+        self._looked = began
 
     def is_stale(self, now: float) -> bool:
         """Whether the newest look is older than `STALE_S`."""
@@ -51,8 +62,8 @@ class Gauge:
         wanted = before.gpu_free.get(device, 0) + held * BACK_SHARE
         until = time.monotonic() + BACK_S
         while time.monotonic() < until:
-            host = await self.look()
-            if host.gpu_free.get(device, 0) >= wanted:
+            await self.look()
+            if self.host is not None and self.host.gpu_free.get(device, 0) >= wanted:
                 return
             await asyncio.sleep(POLL_S)
         log.warning("%s: its memory on %s did not come back", backend.name, device)

@@ -10,7 +10,7 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -28,7 +28,10 @@ POLL_S = 0.1
 WATCH_S = 2.0
 PROBE_TIMEOUT_S = 2.0
 HUNG_AFTER_S = 15.0
-"""A ready engine that answers no health check and uses no CPU for so long is hung."""
+"""A ready engine that answers no health check, sends nothing and uses no CPU so long is hung."""
+SPINNING_AFTER_S = 60.0
+"""The same of one that does use CPU. While it serves, it has until its requests' own limit: a
+simple server checks nobody's health while it computes."""
 WAKE_TIMEOUT_S = 60.0
 
 
@@ -85,11 +88,12 @@ class Nursery:
         self.records.write(backend.name, process.marker, process.pid)
         await self._until_ready(backend, process)
 
-    async def watch(self, backend: Backend) -> None:
+    async def watch(self, backend: Backend, is_serving: Callable[[], bool]) -> None:
         """Look after a ready engine; raises `Ended` when it is ready no more."""
         process = backend.process
         assert process is not None
-        answered, activity = time.monotonic(), backend.activity
+        answered = moved = time.monotonic()
+        activity = backend.activity
         while True:
             try:
                 code = await asyncio.wait_for(process.wait(), WATCH_S)
@@ -101,9 +105,14 @@ class Nursery:
             health = await self.probe(backend)
             if health == "dead" and await self.probe(backend) == "dead":
                 raise Ended("dead", None)
-            if health == "ready" or seen.is_beyond(activity):
-                answered = time.monotonic()
-            elif time.monotonic() - answered > max(HUNG_AFTER_S, PROBE_TIMEOUT_S * 3):
+            now = time.monotonic()
+            answered = now if health == "ready" else max(answered, backend.flowed)
+            moved = now if seen.is_beyond(activity) else max(moved, answered)
+            limit_s = SPINNING_AFTER_S
+            if is_serving():
+                limit_s = max(limit_s, backend.settings.sidecar.first_byte_timeout_ms / 1000)
+            is_still = now - moved > max(HUNG_AFTER_S, PROBE_TIMEOUT_S * 3)
+            if is_still or now - answered > limit_s:
                 raise Ended("hung", None)
             activity = backend.activity = seen
             backend.outgrow()

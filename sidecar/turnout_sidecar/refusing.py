@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import msgspec
 
 from turnout_sidecar.states import State
@@ -43,6 +45,8 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True):
     base_url: str
     model: str
     target: str
+    on_piece: Callable[[], None] = lambda: None
+    """To be called with each piece of the answer: a sign of life."""
 
 
 def describe(backend: str, state: State, position: int, guard: str, room_for: str) -> Waiting:

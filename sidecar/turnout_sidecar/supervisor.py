@@ -35,6 +35,7 @@ from turnout_sidecar.states import HOLDS_MEMORY, Memory, Moves, State, Ticket
 
 log = logging.getLogger(__name__)
 TICK_S = 0.25
+Work = Callable[[Backend], Coroutine[Any, Any, None]]
 
 
 class Supervisor:
@@ -204,10 +205,9 @@ class Supervisor:
             backend.is_unwanted = True
 
     def _succeed(self, old: Backend) -> Backend:
-        """The backend that takes the place and the line of one that still serves.
+        """What takes the place and the line of one that still serves, and ends under another name.
 
-        The old one ends under another name when its requests have; if there is memory for both,
-        nobody waits for that.
+        Where there is memory for both, nobody waits for that end.
         """
         name = old.name
         new = succeed(old, self.backends)
@@ -216,12 +216,7 @@ class Supervisor:
         self._leave(old, "serves what it has, and ends: its settings were changed")
         return new
 
-    def _begin(
-        self,
-        backend: Backend,
-        state: State,
-        work: Callable[[Backend], Coroutine[Any, Any, None]],
-    ) -> None:
+    def _begin(self, backend: Backend, state: State, work: Work) -> None:
         backend.state = state
         task = self._spawn(work(backend))
         if state is State.STARTING and work == self._live:
@@ -242,7 +237,7 @@ class Supervisor:
             backend.learn()
             self._say(backend, f"is ready after {now - began:.1f} s (pid {backend.process.pid})")  # type: ignore[union-attr]
             self.advance()
-            await self._nursery.watch(backend)
+            await self._nursery.watch(backend, lambda: self.schedule.running(backend.name) > 0)
         except Ended as ended:
             await self._crashed(backend, ended)
         except (CannotLaunch, OSError) as error:
@@ -274,6 +269,8 @@ class Supervisor:
         if backend.is_refusing(time.monotonic()):
             self.refuse_all(backend, crashes.refusal(backend))
             backend.is_wanted = False
+        elif backend.state is State.STOPPED:
+            backend.is_wanted |= backend.target.model.preload
         self._has_stopped(backend)
 
     async def _end(self, backend: Backend) -> None:
@@ -352,8 +349,11 @@ class Supervisor:
                 self._spawn(self._plan(backend))
 
     async def _plan(self, backend: Backend) -> None:
+        planned = backend.current
         try:
-            need = await asyncio.to_thread(assessment.need_of, backend.current, self._gauge.machine)
+            need = await asyncio.to_thread(assessment.need_of, planned, self._gauge.machine)
+            if backend.current is not planned:
+                return  # edited meanwhile, and planned anew
             backend.device = need.device
             backend.need_bytes = max(need.total_bytes, backend.learned_bytes)
             backend.advise = need.advise

@@ -72,8 +72,8 @@ FILES: dict[str, tuple[Callable[[Path], Path], str]] = {
     ),
     "an adapter": (lambda d: whole(d / "m.gguf", **{"general.type": "adapter"}), "is an adapter"),
     "a vocabulary": (lambda d: gguf(d / "m.gguf", LLAMA, tokens=5), "holds no weights"),
-    "a folder": (lambda d: (whole(d / "m.gguf"), d)[1], "m.gguf"),
-    "nothing": (lambda d: d / "m.gguf", "there is no model file"),
+    "a folder": (lambda d: (whole(d / "m.gguf"), d)[1], "name the .gguf file"),
+    "nothing": (lambda d: d / "m.gguf", "there is no "),
 }
 
 
