@@ -78,10 +78,10 @@ def up(
         process.wait(30)
 
 
-def ask(running: Up) -> httpx2.Response:
+def ask(running: Up, text: str = "hello") -> httpx2.Response:
     """A request through the proxy."""
     proxy = f"http://127.0.0.1:{running.record['proxy_port']}"
-    body = {"model": "m", "messages": [{"role": "user", "content": "hello"}]}
+    body = {"model": "m", "messages": [{"role": "user", "content": text}]}
     with httpx2.Client(proxy=proxy, trust_env=False, timeout=20) as client:
         return client.post("http://llm.example/v1/chat/completions", json=body)
 

@@ -7,6 +7,8 @@ line (on stdout, or in `--ready-file`) where it listens. Ends on SIGTERM and SIG
 from __future__ import annotations
 
 import argparse
+import asyncio
+import contextlib
 import json
 import os
 import socket
@@ -35,6 +37,8 @@ from turnout_rules.loading import find_rules_folder, load_rules
 from turnout_rules.problems import RulesError
 from turnout_rules.settings import Proxy, Settings
 
+BEAT_S = 1.0
+
 
 class Ready:
     """Says where the proxy listens, once it does."""
@@ -46,6 +50,7 @@ class Ready:
         self._turnout = turnout
         self._ready_file = ready_file
         self._confdir = confdir
+        self._beating: asyncio.Task[None] | None = None
 
     def running(self) -> None:
         """All listeners are up."""
@@ -55,8 +60,14 @@ class Ready:
             fresh.touch(mode=0o600)
             fresh.write_text(state)
             fresh.replace(self._ready_file)
+            self._beating = asyncio.get_running_loop().create_task(_beat(self._ready_file))
         else:
             print(state, flush=True)
+
+    def done(self) -> None:
+        """No more signs of life."""
+        if self._beating is not None:
+            self._beating.cancel()
 
     def _state(self) -> dict[str, Any]:
         front, reverse = (
@@ -75,6 +86,14 @@ class Ready:
             "web_url": getattr(ctx.master, "web_url", ""),
             "metrics_port": self._turnout.metrics_port,
         }
+
+
+async def _beat(ready_file: Path) -> None:
+    """Touch the ready file as long as the event loop turns: who started us may end us if not."""
+    while True:
+        with contextlib.suppress(OSError):
+            os.utime(ready_file)
+        await asyncio.sleep(BEAT_S)
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -11,6 +11,7 @@ import logging
 import os
 import weakref
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from mitmproxy import addonmanager, command, connection, ctx, exceptions, http, tcp
@@ -36,6 +37,7 @@ from turnout_addon.metrics import Metrics
 from turnout_addon.options import (
     adopt_options,
     declare_options,
+    follow_settings,
     gateway_of,
     own_ports,
     proxy_password,
@@ -50,10 +52,12 @@ from turnout_addon.streaming import stream
 from turnout_addon.wire import amend_http1
 from turnout_rules.decision import Decision
 from turnout_rules.decision_log import DecisionLog, decision_log_path
+from turnout_rules.effects import effects_of
 from turnout_rules.loading import Rules, find_rules_folder, load_rules, settle_memory
 from turnout_rules.problems import RulesError
 from turnout_rules.questions import is_question
 from turnout_rules.request import Request
+from turnout_rules.settings import Settings
 from turnout_rules.watching import RulesWatch
 
 logger = logging.getLogger(__name__)
@@ -80,6 +84,8 @@ class Turnout:
         self.metrics = Metrics()
         # Swapped whole by a reload; hooks take it once per request.
         self._routing: Routing | None = Routing(rules, environ) if rules else None
+        # What the listeners and mitmproxy's modes were made of.
+        self._began: Settings | None = None
         self._passages: weakref.WeakKeyDictionary[http.HTTPFlow, Passage] = (
             weakref.WeakKeyDictionary()
         )
@@ -123,6 +129,7 @@ class Turnout:
     def running(self) -> None:
         """Servers are up: find the neighbours, watch the rules."""
         routing = self.in_force()
+        self._began = routing.settings
         if not self._is_launched:
             adopt_options(ctx.options, routing.settings)
         token = sidecar_token(self._environ)
@@ -391,18 +398,25 @@ class Turnout:
 
     def _use(self, rules: Rules) -> None:
         """Put a new version in force; requests in flight keep theirs."""
+        began = self._began or rules.settings
+        effects = effects_of(rules.settings, began=began)
+        rules = replace(rules, settings=effects.settings)
         try:
             routing = Routing(rules, self._environ)
             password = _password(routing, self._environ)
         except (OSError, ValueError, exceptions.OptionsError) as error:
             self._say_broken(error)
             return
-        old, self._routing = self.in_force(), routing
+        self._routing = routing
         self.guard.forget()
         self._password = self._password.renewed(password)
         self._decisions.write_to(decision_log_path(routing.settings.sidecar))
-        if routing.settings.proxy.intercept != old.settings.proxy.intercept:
-            adopt_options(ctx.options, routing.settings, only_hosts=True)
+        follow_settings(ctx.options, routing.settings, began)
+        if self._keeper is not None:
+            proxy = routing.settings.proxy
+            self._keeper.limit(proxy.keep_flows, proxy.keep_flow_bytes)
+        for sentence in effects.sentences(("proxy",)):
+            logger.warning("turnout: %s", sentence)
         self.reload_error = ""
         self.metrics.reloads.labels("ok").inc()
         self.metrics.rules_are_broken.set(0)

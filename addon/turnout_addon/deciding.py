@@ -20,7 +20,7 @@ from turnout_addon.guard import is_loopback_host
 from turnout_addon.hosts import Origin
 from turnout_addon.passage import Passage
 from turnout_addon.routing import Routing, passed
-from turnout_addon.sidecar_client import SidecarClient, is_listening
+from turnout_addon.sidecar_client import SidecarClient, is_answering
 from turnout_rules.decision import PASS, Decision, Verdict
 from turnout_rules.decision_flow import Classify
 from turnout_rules.decision_log import DecisionLog
@@ -126,7 +126,7 @@ class Decider:
         is_pass = decision.target == PASS
         # The client's own key stays on this machine, but for the way to its origin.
         may_go = not is_pass or is_loopback_host(self.gateway.host)
-        if may_go and await is_listening(self.gateway):
+        if may_go and await is_answering(self.gateway):
             return plans.plan(routing, received, request, decision, self.gateway, self._token)
         if is_pass or not routing.table.resolve(decision.target).upstream.is_managed:
             reason = f"{decision.reason}; sidecar away, sent without fallback"
@@ -135,7 +135,7 @@ class Decider:
         return plans.refusal(
             request.endpoint,
             503,
-            f"{decision.target} is served by Turnout's sidecar, which is not running now.",
+            f"{decision.target} is served by Turnout's sidecar, which does not answer now.",
             code="sidecar_unavailable",
             route=decision.route,
             retry_after_s=plans.RETRY_AFTER_S,

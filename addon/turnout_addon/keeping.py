@@ -34,6 +34,14 @@ class Keeper:
         size = _size(flow)
         self._finished.append((flow, size))
         self._bytes += size
+        self._shorten()
+
+    def limit(self, max_flows: int, max_bytes: int) -> None:
+        """Other limits from now on."""
+        self.max_flows, self.max_bytes = max_flows, max_bytes
+        self._shorten()
+
+    def _shorten(self) -> None:
         while len(self._finished) > self.max_flows or self._bytes > self.max_bytes:
             oldest, size = self._finished.popleft()
             self._bytes -= size

@@ -71,14 +71,9 @@ def web_options(listeners: Listeners) -> dict[str, Any]:
     }
 
 
-def adopt_options(
-    options: mitmproxy_options.Options, settings: Settings, *, only_hosts: bool = False
-) -> None:
+def adopt_options(options: mitmproxy_options.Options, settings: Settings) -> None:
     """Under a mitmproxy that somebody else started: set what they left at its default."""
     core = _core_options(settings)
-    if only_hosts:
-        options.update(allow_hosts=core["allow_hosts"])
-        return
     modes = list(options.mode)
     if not any(mode.startswith("reverse:") for mode in modes):
         core["mode"] = [*modes, reverse_mode(settings.proxy, settings.proxy.base_url_port)]
@@ -88,6 +83,20 @@ def adopt_options(
     if unknown := [name for name in changes if name not in options]:
         raise exceptions.OptionsError(f"turnout: this mitmproxy has no option {unknown[0]!r}")
     options.update(**changes)
+
+
+def follow_settings(
+    options: mitmproxy_options.Options, settings: Settings, began: Settings
+) -> None:
+    """Under any mitmproxy, after a save: what of the settings its options hold.
+
+    The reverse listener still bears the origin that it `began` with, whose connections must stay
+    opened: the addon leads their requests to the new one.
+    """
+    core = _core_options(settings, began.proxy.origin)
+    for name in ("allow_hosts", "body_size_limit"):
+        if getattr(options, name) != core[name]:
+            options.update(**{name: core[name]})
 
 
 def reverse_mode(proxy: Proxy, port: int) -> str:
@@ -146,11 +155,11 @@ def own_ports(options: mitmproxy_options.Options, settings: Settings) -> set[int
     return web | ({settings.sidecar.port} if settings.sidecar.port else set())
 
 
-def _core_options(settings: Settings) -> dict[str, Any]:
+def _core_options(settings: Settings, *further_origins: str) -> dict[str, Any]:
     """What the addon needs under every master."""
     proxy = settings.proxy
-    origin = parse_origin(proxy.origin)
-    opened = [*proxy.intercept, f"{origin.host}:{origin.port}"]
+    origins = [parse_origin(url) for url in dict.fromkeys((proxy.origin, *further_origins))]
+    opened = [*proxy.intercept, *(f"{origin.host}:{origin.port}" for origin in origins)]
     return {
         "connection_strategy": "lazy",
         "http2": False,

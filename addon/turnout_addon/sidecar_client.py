@@ -7,7 +7,6 @@ failure is never an exception here: it is a verdict without a route that says wh
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
 from collections.abc import Sequence
 
@@ -127,17 +126,22 @@ class SidecarClient:
         return Verdict(route=None, reason=reason)
 
 
-async def is_listening(origin: Origin) -> bool:
-    """Whether something accepts connections there; a dead gateway is known before the request goes.
+async def is_answering(origin: Origin) -> bool:
+    """Whether the gateway answers; a dead one is known before the request goes.
 
-    mitmproxy cannot answer in the API's format once it has tried to connect and failed.
+    mitmproxy cannot answer in the API's format once it has tried and failed. A connection alone
+    says nothing: the kernel accepts it for a process that stands still. Any answer will do.
     """
     try:
         async with asyncio.timeout(GATEWAY_PROBE_TIMEOUT_S):
-            _, writer = await asyncio.open_connection(origin.host, origin.port)
+            reader, writer = await asyncio.open_connection(origin.host, origin.port)
+            try:
+                if origin.scheme == "https":
+                    return True
+                host = origin.host_header.encode()
+                writer.write(b"HEAD / HTTP/1.1\r\nhost: " + host + b"\r\nconnection: close\r\n\r\n")
+                return (await reader.read(5)).startswith(b"HTTP/")
+            finally:
+                writer.close()
     except (OSError, TimeoutError):
         return False
-    writer.close()
-    with contextlib.suppress(OSError):
-        await writer.wait_closed()
-    return True

@@ -29,6 +29,10 @@ READY_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 15.0
 RESTART_DELAYS_S = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
 STABLE_LIFE_S = 60.0
+LOOK_S = 1.0
+LOOKS_UNTIL_HUNG = 15
+"""A plane touches its ready file once a second. Looks are counted, not seconds: while this process
+stands still as well (a suspended machine, a frozen container), nothing counts."""
 _CONNECT_TIMEOUT_S = 1.0
 _PR_SET_PDEATHSIG = 1  # Linux, prctl(2)
 
@@ -156,7 +160,7 @@ class Instance:
         clock = asyncio.get_running_loop().time
         failures, began = 0, clock()
         while not self._is_closing:
-            status = await self._children[plane].wait()
+            status = await self._outlive(plane, say)
             if plane == "proxy" and status == 0:
                 return
             if clock() - began > STABLE_LIFE_S:
@@ -173,6 +177,27 @@ class Instance:
                 continue
             if web_url := ready.get("web_url"):
                 say(f"watch it at {web_url}")
+
+    async def _outlive(self, plane: str, say: Callable[[str], None]) -> int:
+        """The exit status of `plane`, which is killed if it stands still."""
+        child, ready = self._children[plane], self._ready_file(plane)
+        last, missed = -1, 0
+        while True:
+            try:
+                async with asyncio.timeout(LOOK_S):
+                    return await child.wait()
+            except TimeoutError:
+                pass
+            beat = await asyncio.to_thread(_touched, ready)
+            missed = missed + 1 if beat == last else 0
+            last = beat
+            if missed >= LOOKS_UNTIL_HUNG:
+                say(f"{plane} has stood still for {LOOK_S * missed:.0f} s; killing it")
+                _kill(child)
+                return await child.wait()
+
+    def _ready_file(self, plane: str) -> Path:
+        return Path(self._folder.name) / f"{plane}.json"
 
     async def _start_sidecar(self) -> dict[str, Any]:
         command = ["turnout_sidecar", "--rules", str(self._launch.rules)]
@@ -199,7 +224,7 @@ class Instance:
 
     async def _spawn(self, plane: str, command: list[str]) -> dict[str, Any]:
         """Start `python -m command…` and wait for what it writes into its ready file."""
-        ready = Path(self._folder.name) / f"{plane}.json"
+        ready = self._ready_file(plane)
         ready.unlink(missing_ok=True)
         log = self._launch.log
         output = log.open("ab") if log else None
@@ -231,8 +256,7 @@ class Instance:
             async with asyncio.timeout(STOP_TIMEOUT_S):
                 await child.wait()
         except TimeoutError:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(child.pid, signal.SIGKILL)
+            _kill(child)
             await child.wait()
 
 
@@ -304,6 +328,19 @@ def _read_ready(ready: Path) -> dict[str, Any] | None:
     except (OSError, json.JSONDecodeError):
         return None
     return content
+
+
+def _touched(ready: Path) -> int:
+    try:
+        return ready.stat().st_mtime_ns
+    except OSError:
+        return 0
+
+
+def _kill(child: asyncio.subprocess.Process) -> None:
+    """The whole group, at once: what stands still takes no signal that could be handled."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(child.pid, signal.SIGKILL)
 
 
 def _die_with_parent() -> None:

@@ -14,6 +14,7 @@ import msgspec
 
 from turnout_rules.model import Route, Target, Upstream
 from turnout_rules.providers import host_of, is_azure
+from turnout_rules.settings import Settings
 
 _ALLOWED = frozenset(
     {
@@ -48,6 +49,13 @@ class _Key(msgspec.Struct, frozen=True):
 
     def __repr__(self) -> str:
         return "_Key(***)" if self.value else f"_Key({self.trouble!r})"
+
+
+def secret_variables(upstreams: Mapping[str, Upstream], settings: Settings) -> frozenset[str]:
+    """The variables that the rules themselves say hold keys and passwords."""
+    named = {upstream.api_key_env for upstream in upstreams.values()}
+    named |= {settings.proxy.auth, settings.classifier.api_key_env}
+    return frozenset(named - {""})
 
 
 class Keyring:

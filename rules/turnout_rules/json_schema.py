@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from turnout_rules.kinds import Key, mapping_schema
+from turnout_rules.kinds import Key, described, mapping_schema
 from turnout_rules.probes import PROBE_KEYS
 from turnout_rules.schema import ROUTE_KEYS
 from turnout_rules.settings_loading import FLAT_KEYS, INFERENCE_KEYS, ROUTER_KEYS, SECTIONS
@@ -36,7 +36,7 @@ def json_schema() -> dict[str, Any]:
         about = (struct.__doc__ or name).partition("\n")[0]
         properties[name] = _nullable(keys, about)
     for name, (key, _, _) in FLAT_KEYS.items():
-        properties[name] = key.kind.schema() | {"description": key.about}
+        properties[name] = key.kind.schema() | {"description": described(key)}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "Turnout rule file",

@@ -26,12 +26,19 @@ class Kind(Protocol):
         """Its JSON Schema."""
 
 
+AT_SAVE = "at the save"
+AT_ENGINE_START = "at an engine's next start"
+AFTER_RESTART = "after a restart"
+
+
 class Key(NamedTuple):
     """One key of a mapping."""
 
     kind: Kind
     about: str
     is_required: bool = False
+    takes_effect: str = AT_SAVE
+    """When a changed value counts in a process that runs."""
 
 
 class Values(NamedTuple):
@@ -57,10 +64,15 @@ def read_mapping(doc: Document, node: Node, what: str, keys: Mapping[str, Key]) 
     return Values(values, nodes)
 
 
+def described(key: Key) -> str:
+    """What the key is for, and when it counts if that is not at once."""
+    return key.about if key.takes_effect == AT_SAVE else f"{key.about}; counts {key.takes_effect}"
+
+
 def mapping_schema(keys: Mapping[str, Key]) -> dict[str, Any]:
     """The JSON Schema of a mapping with these keys and no others."""
     properties = {
-        name: key.kind.schema() | {"description": key.about} for name, key in keys.items()
+        name: key.kind.schema() | {"description": described(key)} for name, key in keys.items()
     }
     schema: dict[str, Any] = {
         "type": "object",

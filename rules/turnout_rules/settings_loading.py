@@ -15,6 +15,8 @@ from yaml.nodes import MappingNode, Node
 
 from turnout_rules.document import INVALID, Document
 from turnout_rules.kinds import (
+    AFTER_RESTART,
+    AT_ENGINE_START,
     Choice,
     Flag,
     Integer,
@@ -58,17 +60,27 @@ def _is_host_glob(doc: Document, node: Node, value: str, what: str) -> bool:
 
 
 PROXY_KEYS: dict[str, Key] = {
-    "listen_host": Key(Text(), "address to listen on; other than loopback needs `auth`"),
-    "port": Key(_PORT, "HTTPS_PROXY listener; 0: any free port"),
-    "base_url_port": Key(_PORT, "listener for tools with a base-URL setting"),
-    "web_port": Key(_PORT, "mitmweb's port"),
+    "listen_host": Key(
+        Text(), "address to listen on; other than loopback needs `auth`", takes_effect=AFTER_RESTART
+    ),
+    "port": Key(_PORT, "HTTPS_PROXY listener; 0: any free port", takes_effect=AFTER_RESTART),
+    "base_url_port": Key(
+        _PORT, "listener for tools with a base-URL setting", takes_effect=AFTER_RESTART
+    ),
+    "web_port": Key(_PORT, "mitmweb's port", takes_effect=AFTER_RESTART),
     "auth": Key(UPSTREAM_KEYS["api_key_env"].kind, "environment variable with user:password"),
     "intercept": Key(Texts(check=_is_host_glob), "hosts whose TLS is opened; *. takes subdomains"),
     "origin": Key(UPSTREAM_KEYS["base_url"].kind, "where OpenAI requests to base_url_port go"),
     "anthropic_origin": Key(UPSTREAM_KEYS["base_url"].kind, "the same for Anthropic requests"),
     "max_body_bytes": Key(_BYTES, "larger request bodies are answered 413, at the gateway too"),
-    "upstream_proxy": Key(UPSTREAM_KEYS["base_url"].kind, "a company proxy, http://host:port"),
-    "upstream_ca": Key(Text(), "PEM file trusted besides the public roots"),
+    "upstream_proxy": Key(
+        UPSTREAM_KEYS["base_url"].kind,
+        "a company proxy, http://host:port",
+        takes_effect=AFTER_RESTART,
+    ),
+    "upstream_ca": Key(
+        Text(), "PEM file trusted besides the public roots", takes_effect=AFTER_RESTART
+    ),
     "keep_flows": Key(Integer(1, 10_000_000), "mitmweb keeps at most so many flows"),
     "keep_flow_bytes": Key(_BYTES, "and at most so many bytes of bodies"),
 }
@@ -84,9 +96,9 @@ READING_KEYS: dict[str, Key] = {
     "script_budget_ms": Key(Number(0.01, 1_000.0), "a script that takes longer has overrun"),
 }
 SIDECAR_KEYS: dict[str, Key] = {
-    "listen_host": Key(Text(), "address to listen on"),
-    "port": Key(_PORT, "the gateway's port; 0: any free port"),
-    "socket": Key(Text(), "Unix socket path"),
+    "listen_host": Key(Text(), "address to listen on", takes_effect=AFTER_RESTART),
+    "port": Key(_PORT, "the gateway's port; 0: any free port", takes_effect=AFTER_RESTART),
+    "socket": Key(Text(), "Unix socket path", takes_effect=AFTER_RESTART),
     "default_timeout_ms": Key(_MILLISECONDS, "the proxy waits so long for a classification"),
     "router_timeout_ms": Key(_MILLISECONDS, "a request waits so long for room at an engine"),
     "first_byte_timeout_ms": Key(Integer(1, 86_400_000), "longest wait for a first byte"),
@@ -94,7 +106,7 @@ SIDECAR_KEYS: dict[str, Key] = {
     "keepalive_s": Key(Number(0.1, 3_600.0), "waiting streams get a comment so often"),
     "loading_note": Key(Flag(), "waiting chat streams are told that the model is loading"),
     "cooldown_s": Key(_SECONDS, "a failing target rests so long"),
-    "data_dir": Key(Text(), "batches, files, logs"),
+    "data_dir": Key(Text(), "batches, files, logs", takes_effect=AFTER_RESTART),
     "decision_log": Key(Text(), "JSONL file (in data_dir) of texts and decisions; off without it"),
 }
 CLASSIFIER_KEYS: dict[str, Key] = {
@@ -112,7 +124,9 @@ CLASSIFIER_KEYS: dict[str, Key] = {
     "threads": Key(Integer(1, 256), "CPU threads"),
 }
 ENGINE_KEYS: dict[str, Key] = {
-    "router_cores": Key(Integer(0, 1_024), "CPU cores that engines never get"),
+    "router_cores": Key(
+        Integer(0, 1_024), "CPU cores that engines never get", takes_effect=AT_ENGINE_START
+    ),
     "ttl_s": Key(_SECONDS, "idle seconds until an engine stops; 0: never"),
     "stall_timeout_s": Key(Number(1.0, 86_400.0), "a start without progress so long is stuck"),
     "stop_timeout_s": Key(Number(0.1, 3_600.0), "patience before an engine is killed"),

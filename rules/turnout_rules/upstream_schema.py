@@ -28,6 +28,7 @@ from turnout_rules.kinds import (
 )
 from turnout_rules.model import EngineName, Model, Price, Upstream
 from turnout_rules.schema import CAPABILITIES, header_pair
+from turnout_rules.variables import has_broken_reference, has_reference, is_secret
 
 ENGINES: tuple[str, ...] = get_args(EngineName)
 _MANAGED = ("vllm", "llamacpp", "nanovllm", "command")
@@ -44,11 +45,18 @@ def _supports(doc: Document, node: Node, what: str) -> Any:
     return frozenset(Texts(choices=CAPABILITIES + ENDPOINTS).read(doc, node, what))
 
 
-def _env_pair(doc: Document, key: Node, _value_node: Node, name: str, _value: str) -> bool:
-    if _ENV_NAME.fullmatch(name):
-        return True
-    doc.error(key, "bad-value", f"`{name}` is no environment variable's name")
-    return False
+def _env_pair(doc: Document, key: Node, value_node: Node, name: str, value: str) -> bool:
+    if not _ENV_NAME.fullmatch(name):
+        doc.error(key, "bad-value", f"`{name}` is no environment variable's name")
+        return False
+    if has_broken_reference(value):
+        remedy = "write ${NAME} or ${NAME:-text}, and $${ where no variable is meant"
+        doc.error(value_node, "bad-value", f"`{name}`: `${{` begins no variable's name", remedy)
+        return False
+    if value and is_secret(name) and not has_reference(value):
+        message = f"`{name}`: a credential written into the rules"
+        doc.warning(value_node, "key-in-rules", message, f"export it, and write ${{{name}}} here")
+    return True
 
 
 def _base_url(doc: Document, node: Node, what: str) -> Any:
@@ -130,7 +138,10 @@ MODEL_KEYS: dict[str, Key] = {
     "kv_cache_dtype": Key(Text(), "auto, fp8, q8_0, …"),
     "max_model_len": Key(_TOKENS, "context the engine is started with"),
     "cpu_set": Key(Text(_CPU_SET, "write a CPU list such as 2-7"), "CPUs of the engine"),
-    "env": Key(TextMap(check=_env_pair), "environment variables of the engine"),
+    "env": Key(
+        TextMap(check=_env_pair),
+        "environment variables of the engine; ${NAME} is one of the sidecar's",
+    ),
     "ttl_s": Key(Number(0.0, 31_536_000.0), "idle seconds until it stops; 0: never"),
     "preload": Key(Flag(), "start with the sidecar"),
     "pin": Key(Flag(), "never stop it to make room"),
@@ -255,6 +266,10 @@ def _check_model(doc: Document, upstream: Upstream, model: Model) -> None:
     if upstream.engine == "command" and not model.command:
         message = f"{what} has no `command` to run"
         doc.error_at(model.place, "missing-key", message, "write the argument list")
+    elif upstream.engine == "command" and not any("{port}" in part for part in model.command):
+        message = f"the `command` of {what} holds no {{port}}"
+        remedy = "put {port} where the program takes the port it is to listen on"
+        doc.error_at(model.place, "missing-port", message, remedy)
     elif upstream.is_managed and upstream.engine != "command" and not model.model_path:
         message = f"{what} has no `model_path`"
         doc.error_at(model.place, "missing-key", message, "name the model's file or folder")

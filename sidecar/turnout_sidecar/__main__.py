@@ -34,6 +34,9 @@ CLASSIFIER_WAIT_S = 10.0
 """It answers at once, but is called ready once first requests get the semantic layer too."""
 
 
+BEAT_S = 1.0
+
+
 def main(argv: list[str] | None = None) -> int:
     """Serve; the exit status is 0 after a stop that was asked for, 1 for a start that failed."""
     # A thread that computes gives the event loop its turn after a millisecond, not five.
@@ -75,25 +78,37 @@ async def _serve(args: argparse.Namespace) -> int:
     host = args.listen_host or sidecar.listen_host
     token = check_listener(host, os.environ)
     path = await asyncio.to_thread(socket_path, args.socket or sidecar.socket)
-    service.socket = str(path)
+    service.classifier.socket = str(path)
     port = sidecar.port if args.port is None else args.port
     runner, listening = await listen(build_app(service, token=token), host, port, path)
+    stack = contextlib.ExitStack()
     try:
         if read_record() is None:
             write_json(record_path(), listening)
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(_either(stop, service.classifier_settled), CLASSIFIER_WAIT_S)
+            await asyncio.wait_for(_either(stop, service.classifier.settled), CLASSIFIER_WAIT_S)
         settle_memory()
         if args.ready_file is not None:
             write_json(args.ready_file, listening)
+            beating = asyncio.create_task(_beat(args.ready_file))
+            stack.callback(beating.cancel)
         log.info("the sidecar answers on port %d and %s", listening.port, listening.socket)
         await stop.wait()
         log.info("stopping")
         service.is_closing = True
     finally:
+        stack.close()
         clear(listening)
         await runner.cleanup()
     return 0
+
+
+async def _beat(ready_file: Path) -> None:
+    """Touch the ready file as long as the event loop turns: who started us may end us if not."""
+    while True:
+        with contextlib.suppress(OSError):
+            os.utime(ready_file)
+        await asyncio.sleep(BEAT_S)
 
 
 async def _either(*events: asyncio.Event) -> None:

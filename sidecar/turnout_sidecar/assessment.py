@@ -5,6 +5,7 @@ The only module of this room that knows their values; all of it blocks and runs 
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 from collections.abc import Callable
@@ -16,7 +17,8 @@ import psutil
 
 from turnout_rules.model import Target
 from turnout_sidecar.backend import Backend
-from turnout_sidecar.engines.base import model_file
+from turnout_sidecar.engines.base import CannotLaunch, model_file
+from turnout_sidecar.engines.environment import with_own_variables
 from turnout_sidecar.machine import MachineProbe
 from turnout_sidecar.memory import Host
 from turnout_sidecar.placement import lacking_cards, room_for
@@ -67,6 +69,8 @@ def need_of(target: Target, machine: MachineProbe, known: Measurements) -> Need:
 
     `known` is what earlier starts of models were seen to hold.
     """
+    with contextlib.suppress(CannotLaunch):  # its start will say what is not set
+        target = with_own_variables(target, os.environ)
     seen = machine.look()
     room = room_for(target, seen, os.environ)
     try:

@@ -6,7 +6,8 @@ Only the supervisor and the life it runs for a backend write here, all in one ev
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Container
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from turnout_rules.settings import Settings
 from turnout_sidecar.engines.base import Engine
 from turnout_sidecar.log_ring import LogRing
 from turnout_sidecar.process import Activity, EngineProcess
+from turnout_sidecar.shrinking import moved_to
 from turnout_sidecar.states import Standing, State
 
 LONG_REST_S = 5.0
@@ -87,6 +89,8 @@ class Backend:
     last_used: float = 0.0
     first_served: float | None = None
     """When the first request of this life had ended."""
+    flowed: float = 0.0
+    """When the last piece of an answer came from it."""
     start_cost_s: float = 0.0
     not_before: float = 0.0
     message: str = ""
@@ -137,6 +141,18 @@ class Backend:
     def is_refusing(self, now: float) -> bool:
         """Whether requests are answered at once instead of waiting for the back-off."""
         return self.state is State.FAILED and self.not_before - now > LONG_REST_S
+
+    def move_to(self, target: Target) -> None:
+        """Settings that mean the same engine, which stays as small as a retry made it."""
+        if self.replacement is not None:
+            self.replacement = target
+        else:
+            self.current = moved_to(target, self.current, self.target)
+            self.target = target
+
+    def has_flowed(self) -> None:
+        """A piece of an answer came."""
+        self.flowed = time.monotonic()
 
     def learn(self) -> None:
         """Believe what was measured where the plan had promised less."""
@@ -198,6 +214,18 @@ class Backend:
             remedy=self.remedy,
             retry_in_s=max(0.0, self.not_before - now),
         )
+
+
+def succeed(old: Backend, taken: Container[str]) -> Backend:
+    """A backend for the place of `old`, which is to end and gets another name, none of `taken`."""
+    name, number = old.name, 1
+    while f"{name}~{number}" in taken:
+        number += 1
+    log = LogRing(old.log.path, old.log.max_bytes)
+    new = Backend(name, old.target, old.engine, old.settings, log)
+    new.starts, new.crashes = old.starts, old.crashes
+    old.name, old.is_removed, old.replacement = f"{name}~{number}", True, None
+    return new
 
 
 def log_path(data_dir: Path, name: str) -> Path:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from turnout_rules.credentials import secret_variables
 from turnout_rules.model import Target
 from turnout_rules.settings import Settings
 from turnout_sidecar import crashes, refusing
@@ -64,9 +65,12 @@ class Backends:
         """Refuse who waits, stop every engine to its last child."""
         await self._supervisor.close()
 
-    def use_table(self, table: Table) -> None:
+    def use_table(self, table: Table, settings: Settings | None = None) -> None:
         """Take the managed upstreams of `table`: new ones appear, changed ones restart when
-        they are free, removed ones end when they are."""
+        they are free, removed ones end when they are. None: the settings stay as they are."""
+        self._settings = settings or self._settings
+        withheld = secret_variables(table.upstreams, self._settings)
+        self._supervisor.use_settings(self._settings, withheld)
         wanted = {}
         for upstream in table.upstreams.values():
             if upstream.is_managed:
@@ -99,7 +103,7 @@ class Backends:
         on_wait: Callable[[Waiting], None] | None = None,
     ) -> AsyncIterator[Lease]:
         """Wait for room at `target`, until its engine runs if it is ours; raises `Refused`."""
-        backend = self._supervisor.add(target)
+        backend = self._backend_of(target)
         if not backend.is_managed and backend.engine.seats(target) >= UNLIMITED:
             yield Lease(
                 base_url=target.upstream.base_url,
@@ -116,14 +120,18 @@ class Backends:
             limit_s=self._settings.sidecar.first_byte_timeout_ms / 1000,
         )
         await self._wait_for_room(ticket, backend, on_wait)
+        # New settings may have put another in its place meanwhile.
+        backend = self._supervisor.backends[ticket.backend]
+        served = backend.current if backend.is_managed else target
         try:
             yield Lease(
                 base_url=backend.base_url,
-                model=backend.engine.served_name(target),
+                model=backend.engine.served_name(served),
                 target=target.name,
+                on_piece=backend.has_flowed,
             )
         finally:
-            self._release(ticket, backend)
+            self._release(ticket)
 
     def status(self) -> list[BackendStatus]:
         """All backends, in the order of the rules."""
@@ -171,17 +179,18 @@ class Backends:
             await granted
         except asyncio.CancelledError:
             if not self._supervisor.schedule.leave(ticket) and _is_granted(granted):
-                self._release(ticket, backend)
+                self._release(ticket)
             self._supervisor.advance()
             raise
         finally:
             self._waiters.pop(ticket, None)
 
-    def _release(self, ticket: Ticket, backend: Backend) -> None:
+    def _release(self, ticket: Ticket) -> None:
         self._supervisor.schedule.release(ticket)
-        backend.last_used = time.monotonic()
-        if backend.first_served is None:
-            backend.first_served = backend.last_used
+        if (backend := self._supervisor.backends.get(ticket.backend)) is not None:
+            backend.last_used = time.monotonic()
+            if backend.first_served is None:
+                backend.first_served = backend.last_used
         self._supervisor.advance()
 
     def _grant(self, ticket: Ticket) -> None:
@@ -225,6 +234,15 @@ class Backends:
 
     def _guard(self, backend: Backend | None) -> str:
         return self._supervisor.memory.guard if backend and backend.is_managed else ""
+
+    def _backend_of(self, target: Target) -> Backend:
+        """A request may still hold rules that name an engine which the newest ones do not."""
+        if not target.upstream.is_managed:
+            return self._supervisor.add(target)
+        backend = self._supervisor.backends.get(target.name)
+        if backend is None or backend.is_removed:
+            raise refusing.removed(target.name)
+        return backend
 
     def _known(self, name: str) -> Backend:
         backend = self._supervisor.backends.get(name)

@@ -22,10 +22,8 @@ import psutil
 from turnout_rules.credentials import Keyring, MissingKey
 from turnout_rules.model import Target
 from turnout_sidecar import model_store
-from turnout_sidecar.engines import engine_for
-from turnout_sidecar.engines.base import CannotLaunch, Place
 from turnout_sidecar.finding import Finding, Scene
-from turnout_sidecar.model_presence import model_obstacle
+from turnout_sidecar.startable import obstacle, remarks
 
 CA_CERT = "mitmproxy-ca-cert.pem"
 CA_KEY = "mitmproxy-ca.pem"
@@ -248,35 +246,17 @@ def _engines(scene: Scene) -> Iterator[Finding]:
     """Whether each engine's command line can be made, and names a program and files that exist."""
     ready = []
     for target in scene.managed:
-        obstacle, remedy = _engine_obstacle(scene, target)
-        if obstacle:
-            yield Finding(
-                check="engines", state=scene.missing(target), message=obstacle, remedy=remedy
-            )
-        else:
-            ready.append(target.name)
+        why, remedy = obstacle(target, scene.environ)
+        if why:
+            yield Finding(check="engines", state=scene.missing(target), message=why, remedy=remedy)
+            continue
+        ready.append(target.name)
+        for remark, remedy in remarks(target):
+            yield Finding(check="engines", state="warn", message=remark, remedy=remedy)
     if ready:
         yield Finding(check="engines", state="ok", message=f"can start: {', '.join(ready)}")
     elif not scene.managed:
         yield Finding(check="engines", state="ok", message="the rules have no local engine")
-
-
-def _engine_obstacle(scene: Scene, target: Target) -> tuple[str, str]:
-    """Why it cannot be started, and the remedy; empty: it can."""
-    obstacle, remedy = model_obstacle(target.upstream, target.model)
-    if obstacle:
-        return f"{target.name}: {obstacle}", remedy
-    place = Place(port=1, threads=1, environ=scene.environ)
-    try:
-        command = engine_for(target.upstream).launch(target, place).command
-    except CannotLaunch as error:
-        message, _, remedy = str(error).partition("; ")
-        return message, remedy
-    program = str(Path(command[0]).expanduser())
-    if shutil.which(program, path=scene.environ.get("PATH", "")) is None:
-        remedy = "install it, or set `python:` or `command:` of this model"
-        return f"{target.name}: there is no program {command[0]}", remedy
-    return "", ""
 
 
 def _keys(scene: Scene) -> Iterator[Finding]:

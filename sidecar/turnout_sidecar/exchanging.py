@@ -7,7 +7,7 @@ target; from then on every chunk goes on as it came. It sends nothing and knows 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 
@@ -52,6 +52,8 @@ class Exchange:
     """What has come and has not been passed on."""
     content_length: int | None = None
     attempts: tuple[str, ...] = ()
+    on_piece: Callable[[], None] = lambda: None
+    """Called with each piece that comes: a sign of its engine's life."""
     _has_ended: bool = False
 
     @property
@@ -94,6 +96,7 @@ class Exchange:
             self.held.clear()
         try:
             async for chunk in self._response.content.iter_any():
+                self.on_piece()
                 self.answer.feed(chunk)
                 yield chunk
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
@@ -118,6 +121,7 @@ class Exchange:
             raise Failed(broken(self.target, error)) from error
         self.held += chunk
         if chunk:
+            self.on_piece()
             self.answer.feed(chunk)
         else:
             self._end()

@@ -97,6 +97,8 @@ class _Parcel:
     """Tools under other names than the client's."""
     way: dict[str, Any] = field(default_factory=dict)
     """How to connect, if not as usual."""
+    on_piece: Callable[[], None] = lambda: None
+    """Wants to hear of each piece of the answer."""
 
 
 @dataclass(slots=True)
@@ -153,6 +155,7 @@ class Forwarder:
                 if response.status < 200:
                     raise Failed(_switched(errand.target))
                 exchange = _exchange(errand, response, parcel, stack)
+                exchange.on_piece = parcel.on_piece
                 if response.status >= 300:
                     exchange.held += await _judged_error(response, errand.target)
                 await exchange.begin()
@@ -176,6 +179,7 @@ class Forwarder:
             _clean(headers, _DROPPED),
             rewritten.adjustments,
             rewritten.calls,
+            on_piece=lease.on_piece,
         )
 
     async def _lease(self, errand: Errand, stack: AsyncExitStack) -> Leased:

@@ -23,6 +23,10 @@ class Leased(Protocol):
     def model(self) -> str:
         """The model name to send; may be empty: the target's own."""
 
+    @property
+    def on_piece(self) -> Callable[[], None]:
+        """To be called with each piece of the answer."""
+
 
 class Lessor(Protocol):
     """Grants leases; raises `backends.Refused` when there is no room in time."""

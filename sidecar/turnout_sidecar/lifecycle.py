@@ -10,6 +10,7 @@ import asyncio
 import logging
 import os
 import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -17,15 +18,20 @@ import aiohttp
 
 from turnout_sidecar.backend import Backend
 from turnout_sidecar.engines.base import Health, Launch, Place, Request
+from turnout_sidecar.engines.environment import engine_environment
 from turnout_sidecar.orphans import Records
 from turnout_sidecar.process import Activity, EngineProcess, free_port, spawn
+from turnout_sidecar.startable import launch_of
 
 log = logging.getLogger(__name__)
 POLL_S = 0.1
 WATCH_S = 2.0
 PROBE_TIMEOUT_S = 2.0
 HUNG_AFTER_S = 15.0
-"""A ready engine that answers no health check and uses no CPU for so long is hung."""
+"""A ready engine that answers no health check, sends nothing and uses no CPU so long is hung."""
+SPINNING_AFTER_S = 60.0
+"""The same of one that does use CPU. While it serves, it has until its requests' own limit: a
+simple server checks nobody's health while it computes."""
 WAKE_TIMEOUT_S = 60.0
 
 
@@ -48,12 +54,11 @@ class Cores:
 
 
 class Nursery:
-    """What lives share: an HTTP session, the records, the cores. One per supervisor."""
+    """What lives share: an HTTP session and the records. One per supervisor."""
 
-    def __init__(self, records: Records, cores: Cores) -> None:
+    def __init__(self, records: Records) -> None:
         """Must be made inside the event loop."""
         self.records = records
-        self.cores = cores
         self._session = aiohttp.ClientSession(
             trust_env=False, timeout=aiohttp.ClientTimeout(total=PROBE_TIMEOUT_S)
         )
@@ -62,27 +67,33 @@ class Nursery:
         """Close the session."""
         await self._session.close()
 
-    async def bring_up(self, backend: Backend) -> None:
-        """Spawn and wait until ready; raises `Ended`, `CannotLaunch` or OSError."""
+    async def bring_up(self, backend: Backend, withheld: frozenset[str]) -> None:
+        """Spawn and wait until ready; raises `Ended`, `CannotLaunch` or OSError.
+
+        `withheld`: variables that hold our keys and passwords, which no engine gets.
+        """
         backend.port = free_port()
+        cores = engine_cores(backend.settings.engines.router_cores)
         place = Place(
             port=backend.port,
-            threads=self.cores.threads,
+            threads=cores.threads,
             device=backend.device,
-            environ=dict(os.environ),
+            environ=engine_environment(os.environ, withheld),
         )
-        launch = await asyncio.to_thread(backend.engine.launch, backend.current, place)
+        launch = await asyncio.to_thread(launch_of, backend.current, place, os.environ)
         backend.starts += 1
         backend.log.begin(f"starting: {' '.join(launch.command)}")
-        process = await self._spawned(backend, launch)
+        cpus = backend.current.model.cpu_set or cores.cpus
+        process = await self._spawned(backend, launch, place.environ, cpus)
         self.records.write(backend.name, process.marker, process.pid)
         await self._until_ready(backend, process)
 
-    async def watch(self, backend: Backend) -> None:
+    async def watch(self, backend: Backend, is_serving: Callable[[], bool]) -> None:
         """Look after a ready engine; raises `Ended` when it is ready no more."""
         process = backend.process
         assert process is not None
-        answered, activity = time.monotonic(), backend.activity
+        answered = moved = time.monotonic()
+        activity = backend.activity
         while True:
             try:
                 code = await asyncio.wait_for(process.wait(), WATCH_S)
@@ -94,9 +105,14 @@ class Nursery:
             health = await self.probe(backend)
             if health == "dead" and await self.probe(backend) == "dead":
                 raise Ended("dead", None)
-            if health == "ready" or seen.is_beyond(activity):
-                answered = time.monotonic()
-            elif time.monotonic() - answered > max(HUNG_AFTER_S, PROBE_TIMEOUT_S * 3):
+            now = time.monotonic()
+            answered = now if health == "ready" else max(answered, backend.flowed)
+            moved = now if seen.is_beyond(activity) else max(moved, answered)
+            limit_s = SPINNING_AFTER_S
+            if is_serving():
+                limit_s = max(limit_s, backend.settings.sidecar.first_byte_timeout_ms / 1000)
+            is_still = now - moved > max(HUNG_AFTER_S, PROBE_TIMEOUT_S * 3)
+            if is_still or now - answered > limit_s:
                 raise Ended("hung", None)
             activity = backend.activity = seen
             backend.outgrow()
@@ -133,14 +149,16 @@ class Nursery:
                 return False
         return True
 
-    async def _spawned(self, backend: Backend, launch: Launch) -> EngineProcess:
+    async def _spawned(
+        self, backend: Backend, launch: Launch, environ: Mapping[str, str], cpus: str
+    ) -> EngineProcess:
         """A process that exists is always known, even if we are cancelled while it is made."""
         making = asyncio.ensure_future(
             spawn(
                 launch.command,
                 name=backend.name,
-                env={**os.environ, **launch.env},
-                cpus=backend.current.model.cpu_set or self.cores.cpus,
+                env={**environ, **launch.env},
+                cpus=cpus,
                 log=backend.log,
             )
         )

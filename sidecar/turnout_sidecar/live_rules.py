@@ -11,10 +11,11 @@ import logging
 import os
 import ssl
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from turnout_rules.credentials import Keyring
+from turnout_rules.effects import effects_of
 from turnout_rules.loading import Rules, load_rules, settle_memory
 from turnout_rules.problems import RulesError
 from turnout_rules.reading import Reader
@@ -48,7 +49,7 @@ class Snapshot:
 
     @property
     def settings(self) -> Settings:
-        """The settings as of this snapshot (listeners stay as they were at start)."""
+        """The settings in force; what a restart is needed for stays as it was at the start."""
         return self.rules.settings
 
 
@@ -82,6 +83,9 @@ class LiveRules:
         self._metrics = metrics
         self._watch = RulesWatch(folder)
         self.current = take_snapshot(load_rules(folder))
+        self._began = self.current.settings
+        self._waiting: list[str] = []
+        """What was last said about settings that do not count yet."""
         self.problem = ""
         """Why the folder as it is now is not in force; "" when it is."""
         self._listeners: list[Callable[[Snapshot], None]] = []
@@ -107,7 +111,15 @@ class LiveRules:
 
     def _poll(self, now: float) -> Snapshot | RulesError | None:
         found = self._watch.poll(now)
-        return take_snapshot(found) if isinstance(found, Rules) else found
+        if not isinstance(found, Rules):
+            return found
+        effects = effects_of(found.settings, began=self._began)
+        waiting = effects.sentences(("sidecar", "engines"))
+        for sentence in waiting:
+            if sentence not in self._waiting:
+                log.warning("%s", sentence)
+        self._waiting = waiting
+        return take_snapshot(replace(found, settings=effects.settings))
 
     def _take(self, change: Snapshot | RulesError) -> None:
         if isinstance(change, RulesError):

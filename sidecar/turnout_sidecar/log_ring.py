@@ -12,6 +12,7 @@ from pathlib import Path
 
 _MAX_LINE_BYTES = 8 * 1024
 _FOLLOWER_LINES = 1_000
+_KEPT_BYTES = 1024 * 1024
 
 
 class LogRing:
@@ -24,8 +25,7 @@ class LogRing:
         self._life_began = 0
         self.file_error = ""
         """Why the file is not written any more; empty: it is."""
-        self._max_bytes = max_bytes
-        self._kept_bytes = min(max_bytes, 1024 * 1024)
+        self.max_bytes = max_bytes
         self._lines: deque[str] = deque()
         self._bytes = 0
         self._partial = b""
@@ -77,7 +77,7 @@ class LogRing:
         self.lines_seen += 1
         self._lines.append(line)
         self._bytes += len(line) + 1
-        while self._bytes > self._kept_bytes and len(self._lines) > 1:
+        while self._bytes > min(self.max_bytes, _KEPT_BYTES) and len(self._lines) > 1:
             self._bytes -= len(self._lines.popleft()) + 1
         for queue in self._followers:
             if queue.full():
@@ -90,7 +90,7 @@ class LogRing:
         try:
             # Engines may quote prompts in their logs: the folder is this user's alone.
             self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            if self.path.is_file() and self.path.stat().st_size + len(data) > self._max_bytes:
+            if self.path.is_file() and self.path.stat().st_size + len(data) > self.max_bytes:
                 self.path.replace(self.path.with_name(self.path.name + ".1"))
             with self.path.open("ab", buffering=0) as file:
                 file.write(data)

@@ -45,8 +45,25 @@ def guard(host: Host, settings: Engines) -> str:
     return ""
 
 
-def memory_for(host: Host, settings: Engines, backends: Iterable[Backend]) -> Memory:
-    """Free bytes per device and the guard's word."""
+def lowered(before: Engines, now: Engines, host: Host) -> frozenset[str]:
+    """The devices that have a smaller budget than before."""
+    devices = {"cpu"} if _is_less(now.ram_budget_bytes, before.ram_budget_bytes) else set()
+    if _is_less(now.vram_budget_bytes, before.vram_budget_bytes):
+        devices |= host.gpu_free.keys()
+    return frozenset(devices)
+
+
+def _is_less(now: int | None, before: int | None) -> bool:
+    return now is not None and (before is None or now < before)
+
+
+def memory_for(
+    host: Host,
+    settings: Engines,
+    backends: Iterable[Backend],
+    lowered: frozenset[str] = frozenset(),
+) -> Memory:
+    """Free bytes per device and the guard's word; `lowered`: see `Memory`."""
     promised: dict[str, int] = {}
     untouched: dict[str, int] = {}
     for backend in backends:
@@ -62,10 +79,10 @@ def memory_for(host: Host, settings: Engines, backends: Iterable[Backend]) -> Me
     free = {device: bytes_ - untouched.get(device, 0) for device, bytes_ in measured.items()}
     budgets: dict[str, int | None] = dict.fromkeys(host.gpu_free, settings.vram_budget_bytes)
     budgets["cpu"] = settings.ram_budget_bytes
-    over = set()
+    over = {}
     for device, budget in budgets.items():
         if budget is not None:
             if promised.get(device, 0) > budget:
-                over.add(device)
+                over[device] = promised[device] - budget
             free[device] = min(free[device], budget - promised.get(device, 0))
-    return Memory(free=free, guard=guard(host, settings), over=frozenset(over))
+    return Memory(free=free, guard=guard(host, settings), over=over, lowered=lowered & over.keys())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import msgspec
 
 from turnout_sidecar.states import State
@@ -43,6 +45,8 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True):
     base_url: str
     model: str
     target: str
+    on_piece: Callable[[], None] = lambda: None
+    """To be called with each piece of the answer: a sign of life."""
 
 
 def describe(backend: str, state: State, position: int, guard: str, room_for: str) -> Waiting:
@@ -70,6 +74,17 @@ def queue_full(backend: str, waiting: int, seats: int) -> Refused:
         retry_after_s=1.0,
         queue_position=waiting,
     )
+
+
+def removed(backend: str) -> Refused:
+    """The rules name it no more; asked again, a request is decided by the new ones."""
+    return Refused(503, "backend_removed", f"{backend} was taken out of the rules", 1.0)
+
+
+def misfit(need_bytes: int, device: str, free_bytes: int) -> str:
+    """What to say after the name of a backend for which no room can be made."""
+    need, free = need_bytes / 2**30, max(0, free_bytes) / 2**30
+    return f"needs {need:.1f} GiB on {device}, {free:.1f} GiB is free and no idle model is left"
 
 
 def late(backend: str, state: State, seconds: float, position: int, guard: str) -> Refused:

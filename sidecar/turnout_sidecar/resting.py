@@ -33,7 +33,7 @@ class Resting:
 
     def __init__(self, cooldown_s: float, failures: int = FAILURES_UNTIL_REST) -> None:
         """A target rests `cooldown_s` after `failures` in a row, doubling up to eightfold."""
-        self._cooldown_s = cooldown_s
+        self.cooldown_s = cooldown_s
         self._failures = failures
         self._records: OrderedDict[str, _Record] = OrderedDict()
 
@@ -84,7 +84,7 @@ class Resting:
             record.rest_until = now + min(retry_after_s, MAX_ASKED_REST_S)
         elif was_probe or record.failures >= self._failures:
             factor = min(2**record.rests, MAX_COOLDOWN_FACTOR)
-            base = self._cooldown_s if cooldown_s is None else cooldown_s
+            base = self.cooldown_s if cooldown_s is None else cooldown_s
             record.is_asked = False
             record.rests += 1
             record.failures = 0

@@ -114,7 +114,7 @@ def _classifier_row(service: Service) -> tuple[dict[str, Any], bool]:
         row = {"state": "ready", **service.decider.classifier.describe()}
         if problem:
             row["reason"] = problem
-    elif not service.classifier_settled.is_set():
+    elif not service.classifier.settled.is_set():
         return {**row, "state": "starting"}, False
     is_wanted = bool(current.table.semantic_routes) and current.settings.classifier.kind != "off"
     return row, is_wanted and bool(problem)

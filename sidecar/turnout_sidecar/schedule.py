@@ -64,7 +64,7 @@ class Schedule:
         """`turn_s`: the shortest turn of a loaded model that others wait for."""
         self._turn_s = turn_s
         self._lines: dict[str, Line] = {}
-        self._running: dict[str, int] = {}
+        self._running: dict[str, set[Ticket]] = {}
         self._drained_for: dict[str, str] = {}
 
     def join(self, ticket: Ticket, standing: Standing) -> None:
@@ -81,7 +81,15 @@ class Schedule:
 
     def release(self, ticket: Ticket) -> None:
         """A granted request has ended."""
-        self._running[ticket.backend] -= 1
+        self._running[ticket.backend].remove(ticket)
+
+    def retire(self, backend: str, name: str) -> None:
+        """What `backend` runs counts under another name from now on; its line stays."""
+        self._running[name] = self._running.pop(backend, set())
+        for ticket in self._running[name]:
+            ticket.backend = name
+        if claimant := self._drained_for.pop(backend, ""):
+            self._drained_for[name] = claimant
 
     def drop(self, backend: str) -> list[Ticket]:
         """Empty a line; its tickets, for whoever refuses them."""
@@ -90,7 +98,7 @@ class Schedule:
 
     def running(self, backend: str) -> int:
         """Granted and not released."""
-        return self._running.get(backend, 0)
+        return len(self._running.get(backend, ()))
 
     def waiting(self, backend: str) -> int:
         """In line."""
@@ -117,9 +125,9 @@ class Schedule:
         self._expire(draft, now)
         self._settle_drains(draft)
         self._let_go(draft, now, is_guarded=bool(memory.guard))
-        self._shed(draft, memory.over)
-        for name, standing in standings.items():
-            if standing.state is State.STOPPING or self._is_leaving(name, draft):
+        self._shed(draft, memory)
+        for standing in standings.values():
+            if self._is_going(standing, draft):
                 device = standing.device
                 draft.coming[device] = draft.coming.get(device, 0) + standing.need_bytes
         if not memory.guard:
@@ -170,21 +178,24 @@ class Schedule:
                 draft.stop.append(min(victims, key=lambda s: s.last_used).name)
                 draft.leaving.add(draft.stop[-1])
 
-    def _shed(self, draft: _Draft, over: frozenset[str]) -> None:
-        """Where engines hold more than planned, one of several goes, an idle one if there is."""
-        for device in over:
+    def _shed(self, draft: _Draft, memory: Memory) -> None:
+        """Where engines hold more than the budget, the idle go first, then the busy are drained.
+
+        One alone stays, whatever it was seen to hold, unless somebody lowered the budget.
+        """
+        for device, excess in memory.over.items():
             here = [s for s in draft.standings.values() if s.device == device and s.need_bytes]
-            if any(s.state is State.STOPPING or self._is_leaving(s.name, draft) for s in here):
-                continue
-            ready = [s for s in here if s.state is State.READY]
+            going = [s for s in here if self._is_going(s, draft)]
+            missing = excess - sum(s.need_bytes for s in going)
+            ready = [s for s in here if s.state is State.READY and s not in going]
             victims = [s for s in ready if not s.is_pinned]
-            if len(ready) < 2 or not victims:
-                continue
-            victim = min(victims, key=lambda s: (self.running(s.name) > 0, s.last_used))
-            if self.running(victim.name):
-                self._start_drain(victim.name, "", draft)
-            else:
-                self._release_memory(victim, draft)
+            victims.sort(key=lambda s: (self.running(s.name) > 0, s.last_used))
+            kept = 0 if device in memory.lowered or len(ready) > len(victims) else 1
+            for victim in victims[: len(victims) - kept]:
+                if missing <= 0:
+                    break
+                missing -= victim.need_bytes
+                self._part_with(victim, "", draft)
 
     def _grant(self, draft: _Draft, now: float, *, is_guarded: bool) -> None:
         for name, line in self._lines.items():
@@ -194,7 +205,7 @@ class Schedule:
             if is_guarded and not standing.is_remote:
                 continue
             while self.running(name) < standing.seats and (ticket := line.take(now)):
-                self._running[name] = self.running(name) + 1
+                self._running.setdefault(name, set()).add(ticket)
                 draft.grant.append(ticket)
 
     def _start_wanted(self, draft: _Draft, now: float) -> None:
@@ -232,10 +243,7 @@ class Schedule:
             over = [s for s in ready if self._is_turn_over(s, wanted, draft, now)]
             victims = choose_victims(missing, over)
         for victim in victims or ():
-            if self.running(victim.name):
-                self._start_drain(victim.name, wanted.name, draft)
-            else:
-                self._release_memory(victim, draft)
+            self._part_with(victim, wanted.name, draft)
             device = wanted.device
             draft.coming[device] = draft.coming.get(device, 0) + victim.need_bytes
         if victims is not None:
@@ -295,6 +303,15 @@ class Schedule:
     def _is_leaving(self, name: str, draft: _Draft) -> bool:
         is_draining = draft.standings[name].state is State.DRAINING
         return (is_draining and name not in draft.resume) or name in draft.leaving
+
+    def _is_going(self, standing: Standing, draft: _Draft) -> bool:
+        return standing.state is State.STOPPING or self._is_leaving(standing.name, draft)
+
+    def _part_with(self, victim: Standing, claimant: str, draft: _Draft) -> None:
+        if self.running(victim.name):
+            self._start_drain(victim.name, claimant, draft)
+        else:
+            self._release_memory(victim, draft)
 
     def _start_drain(self, name: str, claimant: str, draft: _Draft) -> None:
         draft.drain.append(name)

@@ -46,10 +46,33 @@ def changes(before: Model, after: Model) -> str:
 
 
 def is_same_engine(one: Target, other: Target) -> bool:
-    """Whether both mean the same engine; where they stand in the files does not matter."""
-    nowhere = Place()
-    return (
-        msgspec.structs.replace(one.model, place=nowhere)
-        == msgspec.structs.replace(other.model, place=nowhere)
-        and one.upstream.engine == other.upstream.engine
+    """Whether an engine started for `one` serves `other` as well: what differs is ours alone."""
+    is_same_kind = one.upstream.engine == other.upstream.engine
+    return is_same_kind and _as_started(one.model) == _as_started(other.model)
+
+
+def moved_to(target: Target, now: Target, before: Target) -> Target:
+    """`target`, with what was made smaller between `before` and `now` as small as it was."""
+    smaller = {
+        name: getattr(now.model, name)
+        for name in _SHRINKABLE
+        if getattr(now.model, name) != getattr(before.model, name)
+    }
+    model = msgspec.structs.replace(target.model, **smaller)
+    return Target(target.name, target.upstream, model)
+
+
+def _as_started(model: Model) -> Model:
+    """`model` without what no engine is told."""
+    return msgspec.structs.replace(
+        model,
+        place=Place(),
+        supports=None,
+        price=None,
+        adjust={},
+        ttl_s=None,
+        preload=False,
+        pin=False,
+        queue=None,
+        start_timeout_s=None,
     )

@@ -86,5 +86,7 @@ class Memory:
 
     free: dict[str, int] = field(default_factory=dict)
     guard: str = ""
-    over: frozenset[str] = frozenset()
-    """Devices on which engines turned out to hold more than the budget allows together."""
+    over: dict[str, int] = field(default_factory=dict)
+    """By how many bytes engines hold more than a device's budget allows together."""
+    lowered: frozenset[str] = frozenset()
+    """Devices whose budget somebody lowered below what runs: there even the last engine goes."""

@@ -17,15 +17,16 @@ from typing import Any
 
 from turnout_rules.model import Target
 from turnout_rules.settings import Settings
-from turnout_sidecar import assessment, crashes, diagnosis
-from turnout_sidecar.backend import Backend, BackendStatus, log_path
+from turnout_sidecar import assessment, crashes, diagnosis, refusing
+from turnout_sidecar.backend import Backend, BackendStatus, log_path, succeed
 from turnout_sidecar.diagnosis import Cause
 from turnout_sidecar.engines import engine_for
 from turnout_sidecar.engines.base import CannotLaunch
-from turnout_sidecar.lifecycle import Ended, Nursery, engine_cores
+from turnout_sidecar.gauge import Gauge
+from turnout_sidecar.lifecycle import Ended, Nursery
 from turnout_sidecar.log_ring import LogRing
 from turnout_sidecar.machine import MachineProbe
-from turnout_sidecar.memory import Host, memory_for
+from turnout_sidecar.memory import lowered, memory_for
 from turnout_sidecar.orphans import Records
 from turnout_sidecar.planner import Measurements
 from turnout_sidecar.refusing import Refused
@@ -35,10 +36,7 @@ from turnout_sidecar.states import HOLDS_MEMORY, Memory, Moves, State, Ticket
 
 log = logging.getLogger(__name__)
 TICK_S = 0.25
-MEMORY_POLL_S = 0.25
-MEMORY_BACK_S = 5.0
-MEMORY_BACK_SHARE = 0.75
-STALE_LOOK_S = 1.0
+Work = Callable[[Backend], Coroutine[Any, Any, None]]
 
 
 class Supervisor:
@@ -47,8 +45,10 @@ class Supervisor:
     def __init__(
         self, settings: Settings, *, data_dir: Path, runtime_dir: Path, machine: MachineProbe
     ) -> None:
-        """`machine` is the probe that `assessment` looks through."""
+        """`machine` is what the machine is looked at through."""
         self.settings = settings
+        self.withheld: frozenset[str] = frozenset()
+        """Variables that no engine gets. Taken at its start."""
         self.backends: dict[str, Backend] = {}
         self.schedule = Schedule()
         self.memory = Memory()
@@ -58,19 +58,19 @@ class Supervisor:
         self.on_change: Callable[[], None] = lambda: None
         self._data_dir = data_dir
         self._records = Records(runtime_dir / "engines")
-        self._machine = machine
         self._known = Measurements(data_dir / assessment.MEASUREMENTS_FILE)
+        self._gauge = Gauge(machine)
         self._nursery: Nursery | None = None
-        self._host: Host | None = None
-        self._looked = 0.0
         self._tasks: set[asyncio.Task[None]] = set()
+        # Devices whose budget fell below what runs, until it is kept again.
+        self._lowered: frozenset[str] = frozenset()
         self._is_closing = False
 
     async def open(self) -> None:
         """Reap what a dead sidecar left, look at the machine, begin to tick."""
         await asyncio.to_thread(self._records.reap)
-        self._nursery = Nursery(self._records, engine_cores(self.settings.engines.router_cores))
-        await self._look()
+        self._nursery = Nursery(self._records)
+        await self._gauge.look()
         self._spawn(self._tick())
         self.advance()
 
@@ -105,14 +105,25 @@ class Supervisor:
             self.backends[name] = backend
         return backend
 
+    def use_settings(self, settings: Settings, withheld: frozenset[str]) -> None:
+        """New settings count from now on; what an engine was started with, from its next start."""
+        if host := self._gauge.host:
+            self._lowered |= lowered(self.settings.engines, settings.engines, host)
+        self.settings, self.withheld = settings, withheld
+        for backend in self.backends.values():
+            backend.settings = settings
+            backend.log.max_bytes = settings.engines.log_bytes
+
     def advance(self) -> None:
         """Look at everything, decide, act. Cheap: microseconds a backend."""
         if self._nursery is None or self._is_closing:
             return
         now = time.monotonic()
         self._tidy(now)
-        if self._host is not None:
-            self.memory = memory_for(self._host, self.settings.engines, self.backends.values())
+        if (host := self._gauge.host) is not None:
+            engines, backends = self.settings.engines, self.backends.values()
+            self.memory = memory_for(host, engines, backends, self._lowered)
+            self._lowered = self.memory.lowered
         standings = {name: backend.standing(now) for name, backend in self.backends.items()}
         moves = self.schedule.advance(standings, self.memory, now)
         self._carry_out(moves)
@@ -166,31 +177,48 @@ class Supervisor:
             await asyncio.sleep(0.05)
 
     def configure(self, backend: Backend, target: Target) -> None:
-        """Give it new settings: at once if it is stopped, else when it has drained."""
+        """Give it new settings; an engine that must be started anew for them has a successor."""
         if is_same_engine(backend.replacement or backend.target, target):
+            backend.move_to(target)
             return
+        if self.schedule.running(backend.name):
+            backend = self._succeed(backend)
         backend.replacement = target
         backend.crash_streak = 0
-        if backend.state in (State.STOPPED, State.FAILED):
-            self._has_stopped(backend)
-        else:
-            self._say(backend, "restarts with new settings when it is free")
-            backend.is_unwanted = True
+        self._leave(backend, "restarts with new settings")
 
     def remove(self, backend: Backend) -> None:
         """It is in the rules no more: forgotten at once if stopped, else when it has drained."""
+        if backend.is_removed:
+            return
         backend.is_removed = True
+        self.refuse_all(backend, refusing.removed(backend.name))
+        self._leave(backend, "is in the rules no more")
+
+    def _leave(self, backend: Backend, why: str) -> None:
+        """It ends: at once where nobody is served, a load that nobody wants any more included."""
         if backend.state in (State.STOPPED, State.FAILED):
             self._has_stopped(backend)
+            return
+        self._say(backend, why)
+        if backend.state is State.STARTING:
+            self.stop(backend)
         else:
             backend.is_unwanted = True
 
-    def _begin(
-        self,
-        backend: Backend,
-        state: State,
-        work: Callable[[Backend], Coroutine[Any, Any, None]],
-    ) -> None:
+    def _succeed(self, old: Backend) -> Backend:
+        """What takes the place and the line of one that still serves, and ends under another name.
+
+        Where there is memory for both, nobody waits for that end.
+        """
+        name = old.name
+        new = succeed(old, self.backends)
+        self.schedule.retire(name, old.name)
+        self.backends[name], self.backends[old.name] = new, old
+        self._leave(old, "serves what it has, and ends: its settings were changed")
+        return new
+
+    def _begin(self, backend: Backend, state: State, work: Work) -> None:
         backend.state = state
         task = self._spawn(work(backend))
         if state is State.STARTING and work == self._live:
@@ -201,18 +229,20 @@ class Supervisor:
         assert self._nursery is not None
         began = time.monotonic()
         try:
-            await self._nursery.bring_up(backend)
+            await self._nursery.bring_up(backend, self.withheld)
             # From `ready` on only what is measured counts, so measure what it has taken first.
-            await self._look()
+            await self._gauge.look()
             now = time.monotonic()
             backend.start_cost_s, backend.ready_since, backend.last_used = now - began, now, now
             backend.state, backend.is_wanted, backend.first_served = State.READY, False, None
             backend.message = backend.remedy = ""
             backend.learn()
-            self._spawn(asyncio.to_thread(assessment.remember, backend, self._machine, self._known))
+            self._spawn(
+                asyncio.to_thread(assessment.remember, backend, self._gauge.machine, self._known)
+            )
             self._say(backend, f"is ready after {now - began:.1f} s (pid {backend.process.pid})")  # type: ignore[union-attr]
             self.advance()
-            await self._nursery.watch(backend)
+            await self._nursery.watch(backend, lambda: self.schedule.running(backend.name) > 0)
         except Ended as ended:
             await self._crashed(backend, ended)
         except (CannotLaunch, OSError) as error:
@@ -238,12 +268,14 @@ class Supervisor:
         crashes.judge(backend, cause, ended, died=died, was_starting=was_starting)
         self._say(backend, f"crashed: {backend.message}", is_bad=True)
         self._after_failure(backend)
-        await self._memory_back(backend)
+        await self._gauge.memory_back(backend)
 
     def _after_failure(self, backend: Backend) -> None:
         if backend.is_refusing(time.monotonic()):
             self.refuse_all(backend, crashes.refusal(backend))
             backend.is_wanted = False
+        elif backend.state is State.STOPPED:
+            backend.is_wanted |= backend.target.model.preload
         self._has_stopped(backend)
 
     async def _end(self, backend: Backend) -> None:
@@ -252,10 +284,10 @@ class Supervisor:
         if backend.life is not None:
             backend.life.cancel()
             await asyncio.gather(backend.life, return_exceptions=True)
-        free = self._host
+        free = self._gauge.host
         try:
             await self._nursery.bury(backend, self.settings.engines.stop_timeout_s)
-            await self._memory_back(backend, free)
+            await self._gauge.memory_back(backend, free)
         finally:
             backend.state = State.STOPPED
             backend.is_unwanted = False
@@ -266,7 +298,6 @@ class Supervisor:
         """New settings take effect now; a removed backend is forgotten."""
         backend.life, backend.need_bytes = None, None
         if backend.is_removed:
-            self.refuse_all(backend, Refused(503, "backend_removed", f"{backend.name} is gone"))
             self.backends.pop(backend.name, None)
         elif backend.replacement is not None:
             backend.target = backend.current = backend.replacement
@@ -282,7 +313,7 @@ class Supervisor:
     async def _put_to_sleep(self, backend: Backend) -> None:
         assert self._nursery is not None
         if await self._nursery.ask(backend, backend.engine.sleep_requests):
-            await self._memory_back(backend)
+            await self._gauge.memory_back(backend)
             if backend.state is State.STOPPING and backend.process is not None:
                 backend.state = State.SLEEPING
                 self._say(backend, "sleeps")
@@ -304,34 +335,12 @@ class Supervisor:
         elif backend.state is State.STARTING:
             await self._end(backend)
 
-    async def _memory_back(self, backend: Backend, before: Host | None = None) -> None:
-        """Drivers free memory some time after the process has gone; the next start needs it."""
-        device, held = backend.device, backend.need_bytes or 0
-        if device == "cpu" or before is None or not held:
-            await self._look()
-            return
-        wanted = before.gpu_free.get(device, 0) + held * MEMORY_BACK_SHARE
-        until = time.monotonic() + MEMORY_BACK_S
-        while time.monotonic() < until:
-            await self._look()
-            assert self._host is not None
-            if self._host.gpu_free.get(device, 0) >= wanted:
-                return
-            await asyncio.sleep(MEMORY_POLL_S)
-        log.warning("%s: its memory on %s did not come back", backend.name, device)
-
     async def _tick(self) -> None:
         while True:
             await asyncio.sleep(TICK_S)
-            if time.monotonic() - self._looked > STALE_LOOK_S:
-                await self._look()
+            if self._gauge.is_stale(time.monotonic()):
+                await self._gauge.look()
             self.advance()
-
-    async def _look(self) -> None:
-        began = time.monotonic()
-        host = await asyncio.to_thread(assessment.look, self._machine)
-        if began >= self._looked:  # another look may have begun later and ended sooner
-            self._host, self._looked = host, began
 
     def _tidy(self, now: float) -> None:
         """Back-offs that are over; plans that somebody needs."""
@@ -345,10 +354,13 @@ class Supervisor:
                 self._spawn(self._plan(backend))
 
     async def _plan(self, backend: Backend) -> None:
+        planned = backend.current
         try:
             need = await asyncio.to_thread(
-                assessment.need_of, backend.current, self._machine, self._known
+                assessment.need_of, planned, self._gauge.machine, self._known
             )
+            if backend.current is not planned:
+                return  # edited meanwhile, and planned anew
             backend.device = need.device
             backend.need_bytes = max(need.total_bytes, backend.learned_bytes)
             backend.advise = need.advise
@@ -363,10 +375,7 @@ class Supervisor:
 
     def _refuse_misfit(self, backend: Backend) -> None:
         free = self.memory.free.get(backend.device, 0)
-        message = (
-            f"needs {(backend.need_bytes or 0) / 2**30:.1f} GiB on {backend.device}, "
-            f"{max(0, free) / 2**30:.1f} GiB is free and no idle model is left"
-        )
+        message = refusing.misfit(backend.need_bytes or 0, backend.device, free)
         self._refuse_plan(backend, message, backend.advise(free))
 
     def _refuse_plan(self, backend: Backend, why: str, remedy: str) -> None:

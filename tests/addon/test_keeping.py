@@ -44,3 +44,15 @@ def test_bytes_count_too_and_a_flow_larger_than_all_room_leaves_at_once() -> Non
     assert view.removed == [small, large, huge]
     keeper.finished(flow_of(40))
     assert len(view.removed) == 3
+
+
+def test_smaller_limits_count_at_once() -> None:
+    view = View()
+    keeper = Keeper(view, max_flows=10, max_bytes=1_000)
+    flows = [flow_of(100) for _ in range(6)]
+    for flow in flows:
+        keeper.finished(flow)
+    keeper.limit(4, 1_000)
+    assert view.removed == flows[:2]
+    keeper.limit(4, 150)
+    assert view.removed == flows[:5]

@@ -6,13 +6,16 @@ import contextlib
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import httpx2
+import psutil
 import pytest
 
 from proxy_kit import Upstream, upstream, wait_until, write_rules
+from turnout_cli import launching
 from turnout_cli.main import main
 from up_kit import ask, has_ended, up
 
@@ -136,6 +139,82 @@ def test_a_dead_proxy_is_started_again_on_its_ports_and_requests_go_on(
         assert "proxy ended with status -9; restarting it" in running.log
         metrics = f"http://127.0.0.1:{running.record['metrics_port']}/metrics"
         assert httpx2.get(metrics, trust_env=False).status_code == 200
+
+
+STILL_FOR_S = launching.LOOK_S * (launching.LOOKS_UNTIL_HUNG + 25)
+"""A loaded machine's looks take longer."""
+
+
+def test_a_frozen_sidecar_costs_no_request_its_deadline_and_is_replaced(
+    tmp_path: Path, far: Upstream
+) -> None:
+    routes = """
+routes:
+  - {name: local, match: [locally], target: mine/m}
+  - {name: careful, match: [carefully], target: far/model, fallback: [far/other]}
+  - {name: taught, examples: [will it rain], target: far/rain}
+  - {name: rest, match: [.*], target: far/model}
+"""
+    upstreams = f"""
+upstreams:
+  far: {{base_url: "{far.url}/v1"}}
+  mine: {{engine: command, models: {{m: {{command: [sleep, "{{port}}"]}}}}}}
+"""
+    settings = (
+        "proxy: {intercept: [llm.example]}\nclassifier: {kind: systemone, url: 'http://[::1]:9'}"
+    )
+    rules = write_rules(tmp_path / "rules", routes=routes, upstreams=upstreams, turnout=settings)
+    with up(tmp_path / "up", rules) as running:
+        first = running.plane("turnout_sidecar")
+        first.suspend()
+        for text, status in (("undecided", 200), ("carefully", 200), ("locally", 503)):
+            began = time.monotonic()
+            answer = ask(running, text)
+            assert time.monotonic() - began < 3, text
+            assert answer.status_code == status
+        assert answer.json()["error"]["code"] == "sidecar_unavailable"
+        assert answer.headers["retry-after"]
+        health = f"http://127.0.0.1:{running.record['sidecar_port']}/healthz"
+
+        def is_back() -> bool:
+            with contextlib.suppress(httpx2.HTTPError):
+                return httpx2.get(health, trust_env=False, timeout=1).status_code == 200
+            return False
+
+        wait_until(is_back, STILL_FOR_S, "a new sidecar answers")
+        assert has_ended(first)
+        assert "sidecar has stood still" in running.log
+
+
+def test_a_frozen_proxy_is_replaced_and_requests_go_on(tmp_path: Path, rules: Path) -> None:
+    with up(tmp_path / "up", rules) as running:
+        first = running.plane("turnout_addon")
+        first.suspend()
+        wait_until(lambda: has_ended(first), STILL_FOR_S, "it is killed")
+
+        def is_back() -> bool:
+            with contextlib.suppress(httpx2.HTTPError):
+                return ask(running).status_code == 200
+            return False
+
+        wait_until(is_back, 30, "a new proxy answers")
+        assert "proxy has stood still" in running.log
+        assert running.plane("turnout_addon").pid != first.pid
+
+
+def test_a_freeze_of_all_of_it_ends_nothing(tmp_path: Path, rules: Path) -> None:
+    """As when a machine is suspended: nobody may take another's standstill for its death."""
+    with up(tmp_path / "up", rules) as running:
+        planes = [running.plane("turnout_sidecar"), running.plane("turnout_addon")]
+        everybody = [psutil.Process(running.process.pid), *running.children()]
+        for process in everybody:
+            process.suspend()
+        time.sleep(launching.LOOK_S * (launching.LOOKS_UNTIL_HUNG + 2))
+        for process in everybody:
+            process.resume()
+        assert ask(running).status_code == 200
+        assert all(plane.is_running() for plane in planes)
+        assert "stood still" not in running.log
 
 
 def test_when_the_proxy_is_asked_to_end_all_ends(tmp_path: Path, rules: Path) -> None:

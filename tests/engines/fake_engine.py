@@ -35,6 +35,7 @@ def flags() -> argparse.Namespace:
     p.add_argument("--ignore-sigterm", action="store_true")
     p.add_argument("--fork", default="", help="leave a child in a session of its own; its pid here")
     p.add_argument("--hang-health-after", type=int, help="health checks answered before it hangs")
+    p.add_argument("--spin", action="store_true", help="use the CPU while health checks hang")
     p.add_argument("--die-over", type=int, help="out of memory when so many requests run at once")
     p.add_argument("--leak-mb", type=int, default=0, help="memory kept per request")
     p.add_argument("--tokens", type=int, default=3)
@@ -71,6 +72,8 @@ class Handler(BaseHTTPRequestHandler):
             self.state.health_checks += 1
             limit = self.state.args.hang_health_after
             if limit is not None and self.state.health_checks > limit:
+                while self.state.args.spin:
+                    pass
                 time.sleep(3600)
             self.reply(200 if self.state.is_ready else 503, {"status": "ok"})
         elif self.path == "/is_sleeping":

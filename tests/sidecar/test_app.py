@@ -31,7 +31,7 @@ from sidecar_kit import (
 )
 from turnout_rules.settings import Classifier as ClassifierSettings
 from turnout_rules.settings import Settings
-from turnout_sidecar import classifiers, service
+from turnout_sidecar import classifier_keeper, classifiers
 from turnout_sidecar.app import build_app
 from turnout_sidecar.guarding import ListenRefused, check_listener, is_loopback
 from turnout_sidecar.listening import CannotListen, open_socket, socket_path
@@ -367,10 +367,10 @@ async def test_a_broken_classifier_is_reported_and_the_sidecar_serves(
         return fine(msgspec.structs.replace(settings, classifier=ClassifierSettings(kind="off")))
 
     monkeypatch.setattr(classifiers, "build_classifier", build)
-    monkeypatch.setattr(service, "CLASSIFIER_RETRY_S", 0.05)
+    monkeypatch.setattr(classifier_keeper, "RETRY_S", 0.05)
     async with sidecar(rules) as it:
         async with asyncio.timeout(5):
-            await it.service.classifier_settled.wait()
+            await it.service.classifier.settled.wait()
         health = json.loads((await get(it.url + "/healthz"))[1])
         assert health["classifier"]["state"] == "off"
         assert "onnxruntime" in health["classifier"]["reason"]

@@ -13,6 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from model_folders import LLAMA3_8B, gguf, model_folder
 from proxy_kit import make_certificates, write_rules
 from turnout_sidecar import doctor, doctor_machine, doctor_setup
 from turnout_sidecar.doctor import examine
@@ -233,10 +234,13 @@ LLAMA = "upstreams:\n  local: {engine: llamacpp, models: {tiny: {model_path: smo
 
 
 def store_model(tmp_path: Path, name: str) -> None:
-    """A file of the right size, without its content."""
+    """A file of the right size, with nothing of its content but the beginning."""
     folder = tmp_path / "cache" / "models"
     folder.mkdir(parents=True, exist_ok=True)
-    with (folder / MODELS[name].file_name).open("wb") as file:
+    path = folder / MODELS[name].file_name
+    if path.suffix == ".gguf":
+        gguf(path, {"general.architecture": "llama"}, tensors=1)
+    with path.open("ab") as file:
         file.truncate(MODELS[name].size)
 
 
@@ -258,8 +262,7 @@ def test_a_model_that_was_not_fetched_fails_where_it_is_used(look: Look, tmp_pat
 
 
 def test_engine_programs_are_looked_for(look: Look, tmp_path: Path) -> None:
-    (tmp_path / "m").mkdir()
-    (tmp_path / "m" / "config.json").write_text("{}")
+    model_folder(tmp_path / "m", LLAMA3_8B, 4096)
     vllm = f"upstreams:\n  v: {{engine: vllm, models: {{m: {{model_path: {tmp_path / 'm'}}}}}}}\n"
     missing = the(look("v/m", vllm), "engines")
     assert missing.state == "fail"

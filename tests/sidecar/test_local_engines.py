@@ -72,6 +72,16 @@ async def test_fifty_at_a_cold_start_start_one_engine(tmp_path: Path) -> None:
     assert len(starts(tmp_path)) == 1
 
 
+@pytest.mark.parametrize("is_stream", [True, False])
+async def test_each_piece_of_an_answer_is_a_sign_of_its_engines_life(
+    tmp_path: Path, is_stream: bool
+) -> None:
+    async with gateway(tmp_path) as it:
+        assert (await ask(it, stream=is_stream))[0] == 200
+        backend = it.service.backends._supervisor.backends["local/m"]
+        assert backend.flowed > backend.ready_since
+
+
 async def test_a_stream_is_kept_alive_and_told_while_the_engine_loads(tmp_path: Path) -> None:
     settings = "sidecar: {keepalive_s: 0.2, loading_note: true}\n"
     async with gateway(tmp_path, "--load-s", "1", settings=settings) as it:

@@ -54,7 +54,7 @@ async def it(
     (rules / "turnout.yaml").write_text("classifier: {kind: embedded, timeout_ms: 10000}\n")
     async with sidecar(rules) as running:
         async with asyncio.timeout(60):
-            await running.service.classifier_settled.wait()
+            await running.service.classifier.settled.wait()
         yield running
 
 

@@ -180,7 +180,7 @@ def test_sleep_is_preferred_to_stopping_where_it_is_allowed() -> None:
 def test_engines_that_hold_more_than_planned_are_shed_down_to_one() -> None:
     schedule = Schedule()
     both = {n: standing(n, State.READY, last_used=i) for i, n in enumerate("ab")}
-    memory = Memory(free={"cpu": -1}, over=frozenset({"cpu"}))
+    memory = Memory(free={"cpu": -1}, over={"cpu": 1})
     assert schedule.advance(both, memory, 3.0).stop == ("a",)
     assert not schedule.advance({"b": both["b"]}, memory, 3.0).stop
 

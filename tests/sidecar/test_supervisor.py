@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import threading
 from pathlib import Path
 
 import msgspec
@@ -20,14 +21,13 @@ from engine_kit import (
     refusal,
     running,
     status_of,
-    table_of,
     target_of,
     until,
     upstream_of,
 )
-from turnout_rules.model import Upstream
-from turnout_sidecar import lifecycle
+from turnout_sidecar import gauge, lifecycle
 from turnout_sidecar.backends import Waiting
+from turnout_sidecar.machine import Machine, MachineProbe
 
 
 async def test_fifty_requests_at_once_start_one_engine(tmp_path: Path) -> None:
@@ -219,49 +219,6 @@ async def test_a_preloaded_engine_is_ready_without_any_request(tmp_path: Path) -
         await until(lambda: status_of(backends, "local/a").state == "ready")
 
 
-async def test_changed_settings_take_effect_once_the_engine_is_free(tmp_path: Path) -> None:
-    local = upstream_of(fake_model("a"))
-    async with running(tmp_path, local) as backends:
-        async with backends.lease(target_of(local, "a"), timeout_s=5):
-            changed = upstream_of(fake_model("a", max_num_seqs=7))
-            backends.use_table(table_of(changed))
-            backends.use_table(table_of(changed))
-            assert status_of(backends, "local/a").state == "draining"
-        await until(lambda: status_of(backends, "local/a").seats == 7)
-        assert await chat(backends, target_of(changed, "a"))
-        assert status_of(backends, "local/a").starts == 2
-
-
-async def test_two_quick_edits_load_a_model_once(tmp_path: Path) -> None:
-    journal = tmp_path / "journal"
-
-    def edited(seats: int) -> Upstream:
-        model = fake_model("a", "--load-s", "0.3", journal=journal, max_num_seqs=seats)
-        return upstream_of(msgspec.structs.replace(model, preload=True))
-
-    async with running(tmp_path, edited(1)) as backends:
-        await until(lambda: status_of(backends, "local/a").state == "ready")
-        for seats in (2, 3, 4):
-            backends.use_table(table_of(edited(seats)))
-        await until(
-            lambda: (
-                status_of(backends, "local/a").seats == 4
-                and status_of(backends, "local/a").state == "ready"
-            )
-        )
-        assert len(lines(journal, "start")) == 2
-
-
-async def test_a_backend_taken_out_of_the_rules_stops_and_is_forgotten(tmp_path: Path) -> None:
-    local = upstream_of(fake_model("a"))
-    async with running(tmp_path, local) as backends:
-        await chat(backends, target_of(local, "a"))
-        pid = status_of(backends, "local/a").pid or 0
-        backends.use_table(table_of())
-        await until(lambda: not backends.status())
-        assert not is_alive(pid)
-
-
 async def test_a_full_disk_costs_the_log_file_and_nothing_else(tmp_path: Path) -> None:
     logs = tmp_path / "data" / "logs"
     logs.mkdir(parents=True)
@@ -287,7 +244,6 @@ async def test_an_upstream_of_someone_else_gets_no_more_than_its_concurrency(
     tmp_path: Path,
 ) -> None:
     other = upstream_of(fake_model("m"), engine=None, base_url="http://127.0.0.1:9/v1")
-    import msgspec
 
     limited = msgspec.structs.replace(other, max_concurrency=2)
     target = target_of(limited, "m")
@@ -316,6 +272,85 @@ async def test_a_ready_engine_that_answers_no_health_check_any_more_is_started_a
         assert "no health check" in status_of(backends, "local/a").message
         assert await chat(backends, target, retries=2)
         assert len(lines(journal, "start")) == 2
+
+
+def quick_watch(monkeypatch: pytest.MonkeyPatch, **changed: float) -> None:
+    """Of an engine's health, with short deadlines."""
+    seconds = {"HUNG_AFTER_S": 0.5, "SPINNING_AFTER_S": 60.0, "WATCH_S": 0.1}
+    for name, value in {**seconds, "PROBE_TIMEOUT_S": 0.2, **changed}.items():
+        monkeypatch.setattr(lifecycle, name, value)
+
+
+@pytest.mark.parametrize("is_preloaded", [False, True])
+async def test_a_frozen_engine_is_killed_and_another_serves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_preloaded: bool
+) -> None:
+    quick_watch(monkeypatch)
+    local = upstream_of(fake_model("a", preload=is_preloaded))
+    target = target_of(local, "a")
+    async with running(tmp_path, local) as backends:
+        await chat(backends, target)
+        pid = status_of(backends, "local/a").pid or 0
+        os.kill(pid, signal.SIGSTOP)
+        await until(lambda: not is_alive(pid), 20)
+        if is_preloaded:
+            await until(lambda: status_of(backends, "local/a").state == "ready", 20)
+        assert await chat(backends, target)
+        assert status_of(backends, "local/a").crashes == 1
+
+
+async def test_an_engine_that_computes_without_end_for_nobody_is_hung_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    quick_watch(monkeypatch, SPINNING_AFTER_S=1.5)
+    local = upstream_of(fake_model("a", "--hang-health-after", "4", "--spin"))
+    async with running(tmp_path, local) as backends:
+        await chat(backends, target_of(local, "a"))
+        pid = status_of(backends, "local/a").pid or 0
+        await until(lambda: not is_alive(pid), 20)
+        await until(lambda: "no health check" in status_of(backends, "local/a").message)
+
+
+async def test_an_engine_whose_answer_flows_is_not_hung_whatever_its_health_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    quick_watch(monkeypatch)
+    local = upstream_of(fake_model("a", "--hang-health-after", "4"))
+    async with running(tmp_path, local) as backends:
+        async with backends.lease(target_of(local, "a"), timeout_s=5) as lease:
+            pid = status_of(backends, "local/a").pid or 0
+            for _ in range(30):
+                await asyncio.sleep(0.1)
+                lease.on_piece()
+            assert is_alive(pid)
+        await until(lambda: not is_alive(pid), 20)
+
+
+async def test_a_driver_that_never_answers_stops_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gauge, "LOOK_S", 0.1)
+    answers = threading.Event()
+
+    class Hung(MachineProbe):
+        looks = 0
+
+        def look(self) -> Machine:
+            self.looks += 1
+            if self.looks > 2:
+                answers.wait(30)
+            return super().look()
+
+    local, probe = upstream_of(fake_model("a", ttl_s=2.0)), Hung()
+    try:
+        async with running(tmp_path, local, machine=probe) as backends:
+            assert await chat(backends, target_of(local, "a"))
+            await until(lambda: probe.looks > 2)
+            assert await chat(backends, target_of(local, "a"))
+            await until(lambda: status_of(backends, "local/a").state == "stopped", 15)
+            assert probe.looks == 3, "one thread waits, not one a look"
+    finally:
+        answers.set()
 
 
 async def test_an_engine_that_leaks_past_the_budget_makes_another_stop_and_not_the_machine(

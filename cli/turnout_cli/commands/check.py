@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from turnout_rules.model import Route, Upstream
+from turnout_rules.model import Model, Route, Target, Upstream
 from turnout_rules.problems import Problem, RulesError
+from turnout_rules.variables import names_in
 
 if TYPE_CHECKING:
     from turnout_rules.loading import Rules
@@ -73,6 +74,8 @@ def check(folder: Path, *, is_semantic: bool = False) -> tuple[list[Problem], di
         used = {target.partition("/")[0] for route in read.routes for target in _targets(route)}
         problems += _missing_keys(u for name, u in read.upstreams.items() if name in used)
         problems += _missing_models(read.upstreams.values())
+        problems += _missing_variables(read.upstreams.values())
+        problems += _cannot_start(read.upstreams.values())
         try:
             rules = build_rules(read)
         except RulesError as error:
@@ -153,6 +156,43 @@ def _missing_models(upstreams: Iterable[Upstream]) -> list[Problem]:
                 message = f"`{upstream.name}/{model.name}` cannot start here: {obstacle}"
                 found.append(Problem(*where, "warning", "model-not-here", message, remedy))
     return found
+
+
+def _missing_variables(upstreams: Iterable[Upstream]) -> list[Problem]:
+    """What `env:` of an engine hands on, and is not there now; no error, as with keys."""
+    found = []
+    for model in (model for upstream in upstreams for model in upstream.models.values()):
+        wanted = {name for value in model.env.values() for name in names_in(value)}
+        for name in sorted(wanted - os.environ.keys()):
+            where = (model.place.file, model.place.line, model.place.column)
+            message = f"`env:` of model `{model.name}` needs {name}, which is not set"
+            remedy = f"export {name}=…, or its engine does not start"
+            found.append(Problem(*where, "warning", "variable-not-set", message, remedy))
+    return found
+
+
+def _cannot_start(upstreams: Iterable[Upstream]) -> list[Problem]:
+    """Engines without their files or program here, and files that are broken; no error, as keys."""
+    from turnout_sidecar.model_presence import model_obstacle
+    from turnout_sidecar.startable import obstacle, remarks
+
+    found = []
+    for upstream in upstreams:
+        for model in upstream.models.values() if upstream.is_managed else ():
+            target = Target(f"{upstream.name}/{model.name}", upstream, model)
+            where = (model.place.file, model.place.line, model.place.column)
+            why, remedy = obstacle(target, os.environ)
+            is_absent = bool(model_obstacle(upstream, model)[0])  # said for itself
+            if why and not is_absent and not _needs_variable(model):
+                found.append(Problem(*where, "warning", "cannot-start", why, remedy))
+            for remark, advice in [] if why else remarks(target):
+                found.append(Problem(*where, "warning", "unused-file", remark, advice))
+    return found
+
+
+def _needs_variable(model: Model) -> bool:
+    """Whether an unset variable is in the way, which is said for itself."""
+    return any(name not in os.environ for v in model.env.values() for name in names_in(v))
 
 
 def _sentence(folder: Path, problems: list[Problem], summary: dict[str, int | str]) -> str:

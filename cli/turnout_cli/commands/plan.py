@@ -32,6 +32,7 @@ def run(args: argparse.Namespace) -> int:
     import msgspec
 
     from turnout_sidecar.machine import MachineProbe
+    from turnout_sidecar.startable import remarks
 
     rules = load_rules(find_rules_folder(args.rules))
     targets = [
@@ -41,9 +42,12 @@ def run(args: argparse.Namespace) -> int:
         for name in upstream.models
     ]
     seen = MachineProbe().look()
+    errors = _broken(targets)
+    whole = [target for target in targets if target.name not in errors]
     own = rules.settings.sidecar.data_dir
     data = Path(own).expanduser() if own else data_folder()
-    plans, errors = _plans(targets, seen, rules.settings.engines, data)
+    plans, unplanned = _plans(whole, seen, rules.settings.engines, data)
+    errors |= unplanned
     if args.json:
         rows = [msgspec.to_builtins(plan) for plan in plans]
         rows += [{"name": name, "error": error} for name, error in errors.items()]
@@ -52,6 +56,8 @@ def run(args: argparse.Namespace) -> int:
         print("no local engines in the rules: nothing to plan")
     else:
         _print(plans, errors, seen)
+        for remark, remedy in (pair for target in whole for pair in remarks(target)):
+            print(f"{remark}; {remedy}")
     return 1 if errors or not all(plan.fits for plan in plans) else 0
 
 
@@ -82,6 +88,17 @@ def _plans(
         except UnreadableModelError as error:
             errors[target.name] = str(error)
     return plans, errors
+
+
+def _broken(targets: list[Target]) -> dict[str, str]:
+    """What is wrong with a model's files."""
+    from turnout_sidecar.model_faults import faults_of
+
+    found = {}
+    for target in targets:
+        for fault in reversed([fault for fault in faults_of(target) if fault.is_fatal]):
+            found[target.name] = f"{fault.message}; {fault.remedy}".removesuffix("; ")
+    return found
 
 
 def _print(plans: list[Plan], errors: dict[str, str], seen: Machine) -> None:

@@ -32,11 +32,11 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
     device: str = "cpu"
     """`cpu` or `gpu0`, `gpu1`, … as planned."""
     environ: Mapping[str, str] = {}
-    """The sidecar's own environment."""
+    """What the engine gets of the sidecar's own environment."""
 
 
 class Launch(msgspec.Struct, frozen=True, kw_only=True):
-    """A command line and what its environment gets besides the sidecar's."""
+    """A command line and what its environment gets besides the place's."""
 
     command: tuple[str, ...]
     env: dict[str, str] = {}
