@@ -1,0 +1,387 @@
+"""A stand-in provider: OpenAI's chat completions and Responses, Anthropic's messages, each streamed
+event by event or whole, in the shapes that the real ones send.
+
+It plays one small conversation. A request that offers the wanted tool is answered with a call of
+it; one that brings the tool's result back gets the closing answer in two pieces, the second held
+back until the client is known to have the first. Anything else is a side request (a title, a
+summary) and gets a short text.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import itertools
+import json
+import sys
+import time
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from aiohttp import web
+
+from proxy_kit import Seen
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
+
+FIRST = "first-piece " + "of the answer, long enough to be counted on a wire; " * 80
+"""The first half of the closing answer: more bytes than the headers of a response."""
+SECOND = "second-piece"
+RESULT = "marble 7391"
+"""What the file that the tool reads holds; in a request, it is the tool's result."""
+SIDE = '{"title": "Notes", "isNewTopic": false}'
+GATE_TIMEOUT_S = 45.0
+
+Event = tuple[str, dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Call:
+    """A tool call that the stand-in asks for."""
+
+    tool: str
+    arguments: dict[str, Any]
+
+
+@dataclass
+class Script:
+    """What the stand-in says to the client under test, and what came of it."""
+
+    call: Call | None = None
+    """None: the client has no tools; its first main request gets the closing answer."""
+    is_main: Callable[[Seen], bool] = lambda seen: True
+    """Whether a request that offers no tool is the person's own, for clients without tools."""
+    has_first_piece: Callable[[], bool] = lambda: False
+    """Whether the client is known to hold the first piece."""
+    opened: Callable[[], None] = lambda: None
+    """Told right before the first piece is sent."""
+    gates: list[bool] = field(default_factory=list)
+    """Whether the first piece had arrived when the second was sent; empty: it never came to that."""
+    called: list[str] = field(default_factory=list)
+    """Ids of the tool calls asked for."""
+
+
+def body_text(seen: Seen) -> str:
+    """The request's body as text, decoded; the empty text if it is none."""
+    encoding = seen.headers.get("content-encoding", "")
+    body = seen.body
+    if encoding == "zstd":
+        body = zstd.decompress(body)
+    elif encoding == "gzip":
+        body = gzip.decompress(body)
+    return body.decode("utf-8", "replace")
+
+
+def offered_tools(body: dict[str, Any]) -> set[str]:
+    """The names of the tools that a request of any of the three APIs offers."""
+    found: set[str] = set()
+    waiting = list(body.get("tools") or [])
+    for item in body.get("input") if isinstance(body.get("input"), list) else []:
+        if item.get("type") == "additional_tools":
+            waiting += item.get("tools") or []
+    while waiting:
+        tool = waiting.pop()
+        waiting += tool.get("tools") or []
+        found.add(tool.get("function", {}).get("name") or tool.get("name", ""))
+    return found
+
+
+class StandIn:
+    """The reply of an upstream (`proxy_kit.upstream`); `script` is changed from run to run."""
+
+    def __init__(self) -> None:
+        """Nothing to play yet."""
+        self.script = Script()
+
+    async def reply(self, request: web.Request, seen: Seen) -> web.StreamResponse:
+        """Answer one request in the format of the endpoint it came to."""
+        path = request.path
+        if request.method != "POST":
+            return web.json_response({"object": "list", "data": []})
+        try:
+            body = json.loads(body_text(seen))
+        except ValueError:
+            return web.json_response({})
+        for suffix, speaker in _SPEAKERS.items():
+            if path.endswith(suffix):
+                return await self._speak(request, seen, body, speaker)
+        return web.json_response({"input_tokens": 10})
+
+    async def _speak(
+        self, request: web.Request, seen: Seen, body: dict[str, Any], speaker: type[Speaker]
+    ) -> web.StreamResponse:
+        script = self.script
+        model = body.get("model", "none")
+        says = speaker(model, body)
+        has_result = RESULT in body_text(seen)
+        if script.call and not has_result and script.call.tool in offered_tools(body):
+            steps = says.call(script.call)
+            script.called.append(says.call_id)
+        elif has_result or (script.call is None and script.is_main(seen)):
+            return await self._close(request, says)
+        else:
+            steps = says.text([SIDE])
+        if not body.get("stream"):
+            return web.json_response(says.whole(list(steps)))
+        response = await _begin(request)
+        for event in steps:
+            await response.write(says.encode(event))
+        await response.write(says.end)
+        await response.write_eof()
+        return response
+
+    async def _close(self, request: web.Request, says: Speaker) -> web.StreamResponse:
+        """The closing answer: one piece, the gate, the other."""
+        steps = says.text([FIRST, SECOND])
+        if not says.is_streaming:
+            return web.json_response(says.whole(list(steps)))
+        self.script.opened()
+        response = await _begin(request)
+        async for event in self._gated(steps):
+            await response.write(says.encode(event))
+        await response.write(says.end)
+        await response.write_eof()
+        return response
+
+    async def _gated(self, steps: list[Event]) -> AsyncIterator[Event]:
+        script = self.script
+        for event in steps:
+            if SECOND in json.dumps(event[1]) and not script.gates:
+                deadline = time.monotonic() + GATE_TIMEOUT_S
+                while not script.has_first_piece() and time.monotonic() < deadline:
+                    await asyncio.sleep(0.02)
+                script.gates.append(script.has_first_piece())
+            yield event
+
+
+async def _begin(request: web.Request) -> web.StreamResponse:
+    response = web.StreamResponse(headers={"content-type": "text/event-stream; charset=utf-8"})
+    await response.prepare(request)
+    return response
+
+
+_numbers = itertools.count(1)
+
+
+class Speaker:
+    """One API's way to say a text or to call a tool, as events; and the same as one answer."""
+
+    end = b""
+    id_prefix = "call"
+
+    def __init__(self, model: str, body: dict[str, Any]) -> None:
+        """For one answer to `body`."""
+        self.model = model
+        self.body = body
+        self.is_streaming = bool(body.get("stream"))
+        self.number = next(_numbers)
+
+    def text(self, pieces: list[str]) -> list[Event]:
+        """The events that say `pieces`."""
+        raise NotImplementedError
+
+    def call(self, call: Call) -> list[Event]:
+        """The events that ask for a tool."""
+        raise NotImplementedError
+
+    def whole(self, events: list[Event]) -> dict[str, Any]:
+        """The same as one JSON answer."""
+        raise NotImplementedError
+
+    @property
+    def call_id(self) -> str:
+        """Of the tool call in this answer."""
+        return f"{self.id_prefix}_{self.number}"
+
+    def encode(self, event: Event) -> bytes:
+        """An event as it goes over the wire."""
+        name, data = event
+        head = f"event: {name}\n" if name else ""
+        return f"{head}data: {json.dumps(data)}\n\n".encode()
+
+
+class ChatSpeaker(Speaker):
+    """OpenAI chat completions."""
+
+    end = b"data: [DONE]\n\n"
+
+    def _chunk(self, delta: dict[str, Any], finish: str | None = None) -> Event:
+        choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}
+        return ("", self._frame("chat.completion.chunk", [choice]))
+
+    def _frame(self, kind: str, choices: list[Any]) -> dict[str, Any]:
+        frame = {"id": f"chatcmpl-{self.number}", "object": kind, "created": 1_750_000_000}
+        return frame | {"model": self.model, "choices": choices}
+
+    def _usage(self) -> dict[str, Any]:
+        return {"prompt_tokens": 20, "completion_tokens": 9, "total_tokens": 29}
+
+    def _tail(self, finish: str) -> list[Event]:
+        tail = [self._chunk({}, finish)]
+        if (self.body.get("stream_options") or {}).get("include_usage"):
+            frame = self._frame("chat.completion.chunk", [])
+            tail.append(("", frame | {"usage": self._usage()}))
+        return tail
+
+    def text(self, pieces: list[str]) -> list[Event]:
+        head = self._chunk({"role": "assistant", "content": ""})
+        return [head, *(self._chunk({"content": p}) for p in pieces), *self._tail("stop")]
+
+    def call(self, call: Call) -> list[Event]:
+        function = {"name": call.tool, "arguments": ""}
+        entry = {"index": 0, "id": self.call_id, "type": "function", "function": function}
+        head = {"role": "assistant", "content": None, "tool_calls": [entry]}
+        rest = {"index": 0, "function": {"arguments": json.dumps(call.arguments)}}
+        return [
+            self._chunk(head),
+            self._chunk({"tool_calls": [rest]}),
+            *self._tail("tool_calls"),
+        ]
+
+    def whole(self, events: list[Event]) -> dict[str, Any]:
+        message: dict[str, Any] = {"role": "assistant", "content": None}
+        finish = "stop"
+        for choice in (c for _, data in events for c in data["choices"]):
+            finish = choice["finish_reason"] or finish
+            delta = choice["delta"]
+            if delta.get("content"):
+                message["content"] = (message["content"] or "") + delta["content"]
+            for entry in delta.get("tool_calls", []):
+                if "id" in entry:
+                    kept = {k: v for k, v in entry.items() if k != "index"}
+                    message["tool_calls"] = [kept]
+                else:
+                    message["tool_calls"][0]["function"] |= entry["function"]
+        choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": finish}
+        return self._frame("chat.completion", [choice]) | {"usage": self._usage()}
+
+
+class ResponsesSpeaker(Speaker):
+    """OpenAI Responses."""
+
+    def encode(self, event: Event) -> bytes:
+        name, data = event
+        return super().encode((name, {"type": name} | data))
+
+    def _response(self, status: str, output: list[Any]) -> dict[str, Any]:
+        frame: dict[str, Any] = {"id": f"resp_{self.number}", "object": "response"}
+        frame |= {"created_at": 1_750_000_000, "status": status, "model": self.model}
+        frame |= {"error": None, "incomplete_details": None, "instructions": None}
+        frame |= {"output": output, "parallel_tool_calls": True, "tools": [], "metadata": {}}
+        frame |= {"tool_choice": "auto", "temperature": 1.0, "top_p": 1.0, "store": False}
+        if status == "completed":
+            details = {"input_tokens_details": {"cached_tokens": 0}}
+            details |= {"output_tokens_details": {"reasoning_tokens": 0}}
+            counts = {"input_tokens": 20, "output_tokens": 9, "total_tokens": 29}
+            frame["usage"] = counts | details
+        return frame
+
+    def _wrap(self, inner: list[Event], output: list[Any]) -> list[Event]:
+        begun = self._response("in_progress", [])
+        events = [
+            ("response.created", {"response": begun}),
+            ("response.in_progress", {"response": begun}),
+            *inner,
+            ("response.completed", {"response": self._response("completed", output)}),
+        ]
+        return [(name, data | {"sequence_number": n}) for n, (name, data) in enumerate(events)]
+
+    def text(self, pieces: list[str]) -> list[Event]:
+        item = {"id": f"msg_{self.number}", "type": "message", "role": "assistant"}
+        place = {"item_id": item["id"], "output_index": 0, "content_index": 0}
+        empty = {"type": "output_text", "text": "", "annotations": [], "logprobs": []}
+        part = empty | {"text": "".join(pieces)}
+        done = item | {"status": "completed", "content": [part]}
+        begun = item | {"status": "in_progress", "content": []}
+        inner = [
+            ("response.output_item.added", {"output_index": 0, "item": begun}),
+            ("response.content_part.added", place | {"part": empty}),
+            *(("response.output_text.delta", place | {"delta": p, "logprobs": []}) for p in pieces),
+            ("response.output_text.done", place | {"text": part["text"], "logprobs": []}),
+            ("response.content_part.done", place | {"part": part}),
+            ("response.output_item.done", {"output_index": 0, "item": done}),
+        ]
+        return self._wrap(inner, [done])
+
+    def call(self, call: Call) -> list[Event]:
+        item = {"id": f"fc_{self.number}", "type": "function_call", "name": call.tool}
+        item["call_id"] = self.call_id
+        arguments = json.dumps(call.arguments)
+        place = {"item_id": item["id"], "output_index": 0}
+        begun = item | {"status": "in_progress", "arguments": ""}
+        done = item | {"status": "completed", "arguments": arguments}
+        inner = [
+            ("response.output_item.added", {"output_index": 0, "item": begun}),
+            ("response.function_call_arguments.delta", place | {"delta": arguments}),
+            ("response.function_call_arguments.done", place | {"arguments": arguments}),
+            ("response.output_item.done", {"output_index": 0, "item": done}),
+        ]
+        return self._wrap(inner, [done])
+
+    def whole(self, events: list[Event]) -> dict[str, Any]:
+        answer: dict[str, Any] = events[-1][1]["response"]
+        return answer
+
+
+class MessagesSpeaker(Speaker):
+    """Anthropic messages."""
+
+    id_prefix = "toolu"
+
+    def encode(self, event: Event) -> bytes:
+        name, data = event
+        return super().encode((name, {"type": name} | data))
+
+    def _message(self, content: list[Any], stop: str | None) -> dict[str, Any]:
+        message = {"id": f"msg_{self.number}", "type": "message", "role": "assistant"}
+        message |= {"model": self.model, "content": content, "stop_reason": stop}
+        usage = {"input_tokens": 20, "output_tokens": 9 if stop else 1}
+        usage |= {"cache_creation_input_tokens": 0, "cache_read_input_tokens": 0}
+        return message | {"stop_sequence": None, "usage": usage}
+
+    def _wrap(self, block: dict[str, Any], deltas: list[dict[str, Any]], stop: str) -> list[Event]:
+        return [
+            ("message_start", {"message": self._message([], None)}),
+            ("content_block_start", {"index": 0, "content_block": block}),
+            ("ping", {}),
+            *(("content_block_delta", {"index": 0, "delta": d}) for d in deltas),
+            ("content_block_stop", {"index": 0}),
+            (
+                "message_delta",
+                {
+                    "delta": {"stop_reason": stop, "stop_sequence": None},
+                    "usage": {"output_tokens": 9},
+                },
+            ),
+            ("message_stop", {}),
+        ]
+
+    def text(self, pieces: list[str]) -> list[Event]:
+        deltas = [{"type": "text_delta", "text": piece} for piece in pieces]
+        return self._wrap({"type": "text", "text": ""}, deltas, "end_turn")
+
+    def call(self, call: Call) -> list[Event]:
+        block = {"type": "tool_use", "id": self.call_id, "name": call.tool, "input": {}}
+        delta = {"type": "input_json_delta", "partial_json": json.dumps(call.arguments)}
+        return self._wrap(block, [delta], "tool_use")
+
+    def whole(self, events: list[Event]) -> dict[str, Any]:
+        (block,) = (d["content_block"] for name, d in events if name == "content_block_start")
+        deltas = [d["delta"] for name, d in events if name == "content_block_delta"]
+        if block["type"] == "text":
+            block = block | {"text": "".join(d["text"] for d in deltas)}
+        else:
+            block = block | {"input": json.loads("".join(d["partial_json"] for d in deltas))}
+        (stop,) = (d["delta"]["stop_reason"] for name, d in events if name == "message_delta")
+        return self._message([block], stop)
+
+
+_SPEAKERS: dict[str, type[Speaker]] = {
+    "/chat/completions": ChatSpeaker,
+    "/responses": ResponsesSpeaker,
+    "/messages": MessagesSpeaker,
+}
