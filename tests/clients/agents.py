@@ -8,7 +8,7 @@ import shlex
 from collections.abc import Callable
 from typing import Any
 
-from clients.programs import WAYS, Place, Program, no_arguments
+from clients.programs import Place, Program, no_arguments
 from clients.stage import OPENAI_KEY, PROMPT
 
 
@@ -99,6 +99,18 @@ def qwen(kind: str, model: str) -> Callable[[Place], list[str]]:
 
 
 PROVIDER = {"openai": "https://api.openai.com", "anthropic": "https://api.anthropic.com"}
+
+
+def gemini(place: Place) -> list[str]:
+    """`gemini -p`, with pieces of messages as they come."""
+    settings = {
+        "general": {"enableAutoUpdate": False, "disableAutoUpdate": True},
+        "privacy": {"usageStatisticsEnabled": False},
+        "security": {"auth": {"selectedType": "gemini-api-key"}},
+    }
+    place.write(place.home / ".gemini" / "settings.json", settings)
+    arguments = ["-m", "gemini-2.5-flash", "-y", "--skip-trust", "-o", "stream-json"]
+    return [str(place.node_bin / "gemini"), *arguments, "-p", PROMPT]
 
 
 def continue_cli(place: Place) -> list[str]:
@@ -252,10 +264,12 @@ AGENTS: tuple[Program, ...] = (
     Program(
         "gemini-cli",
         "npm:@google/gemini-cli",
-        lambda place: [str(place.node_bin / "gemini"), "-p", PROMPT],
+        gemini,
         speaks="Google's own",
-        impossible=dict.fromkeys(
-            WAYS, "it speaks Google's own format only, which rules do not read"
-        ),
+        tool="read_file",
+        arguments=file_path_argument,
+        instructions="GEMINI.md",
+        bound="it speaks Google's own format, which rules do not read; it passes unchanged",
+        impossible={"base-url": "the base-URL listener serves the formats of OpenAI and Anthropic"},
     ),
 )

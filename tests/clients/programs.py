@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from clients.stage import ANTHROPIC_KEY, OPENAI_KEY, PROMPT
+from clients.stage import ANTHROPIC_KEY, GOOGLE_KEY, OPENAI_KEY, PROMPT
 
 SCRIPTS = Path(__file__).parent / "scripts"
 WAYS = ("proxy", "base-url")
@@ -81,6 +81,8 @@ class Program:
     impossible: dict[str, str] = field(default_factory=dict)
     """Ways that it cannot go, or checks that do not apply to it, with the reason."""
     note: str = ""
+    bound: str = ""
+    """Why no rule can move it; then it is seen to work with its own provider all the same."""
 
     @property
     def id(self) -> str:
@@ -196,6 +198,7 @@ def environment(program: Program, place: Place) -> dict[str, str]:
     """The variables of a person who uses `program` in `place`, telemetry off."""
     path = f"{place.node_bin}:/usr/local/bin:/usr/bin:/bin"
     keys = {"OPENAI_API_KEY": OPENAI_KEY, "ANTHROPIC_API_KEY": ANTHROPIC_KEY}
+    keys["GEMINI_API_KEY"] = GOOGLE_KEY
     home = {"HOME": str(place.home), "PATH": path, "TMPDIR": str(place.home)}
     for name in ("CONFIG", "DATA", "STATE", "CACHE"):
         home[f"XDG_{name}_HOME"] = str(place.home / name.lower())

@@ -28,8 +28,9 @@ if sys.version_info >= (3, 14):
 else:
     from backports import zstd
 
-FIRST = "first-piece " + "of the answer, long enough to be counted on a wire; " * 80
-"""The first half of the closing answer: more bytes than the headers of a response."""
+FIRST = "first-piece " + " ".join(f"{n} squared is {n * n};" for n in range(200))
+"""The first half of the closing answer: more bytes than the headers of a response, and no words
+that come again and again, which some clients take for a model that has run wild."""
 SECOND = "second-piece"
 RESULT = "marble 7391"
 """What the file that the tool reads holds; in a request, it is the tool's result."""
@@ -60,7 +61,7 @@ class Script:
     opened: Callable[[], None] = lambda: None
     """Told right before the first piece is sent."""
     gates: list[bool] = field(default_factory=list)
-    """Whether the first piece had arrived when the second was sent; empty: it never came to that."""
+    """Whether the first piece had arrived when the second was sent; empty: it was never sent."""
     called: list[str] = field(default_factory=list)
     """Ids of the tool calls asked for."""
 
@@ -85,7 +86,7 @@ def offered_tools(body: dict[str, Any]) -> set[str]:
             waiting += item.get("tools") or []
     while waiting:
         tool = waiting.pop()
-        waiting += tool.get("tools") or []
+        waiting += (tool.get("tools") or []) + (tool.get("functionDeclarations") or [])
         found.add(tool.get("function", {}).get("name") or tool.get("name", ""))
     return found
 
@@ -115,8 +116,8 @@ class StandIn:
         self, request: web.Request, seen: Seen, body: dict[str, Any], speaker: type[Speaker]
     ) -> web.StreamResponse:
         script = self.script
-        model = body.get("model", "none")
-        says = speaker(model, body)
+        says = speaker(body.get("model", "none"), body)
+        says.is_streaming |= path_streams(request.path)
         has_result = RESULT in body_text(seen)
         if script.call and not has_result and script.call.tool in offered_tools(body):
             steps = says.call(script.call)
@@ -125,7 +126,7 @@ class StandIn:
             return await self._close(request, says)
         else:
             steps = says.text([SIDE])
-        if not body.get("stream"):
+        if not says.is_streaming:
             return web.json_response(says.whole(list(steps)))
         response = await _begin(request)
         for event in steps:
@@ -156,6 +157,11 @@ class StandIn:
                     await asyncio.sleep(0.02)
                 script.gates.append(script.has_first_piece())
             yield event
+
+
+def path_streams(path: str) -> bool:
+    """Whether the path, not the body, asks for a stream."""
+    return path.endswith(":streamGenerateContent")
 
 
 async def _begin(request: web.Request) -> web.StreamResponse:
@@ -380,8 +386,36 @@ class MessagesSpeaker(Speaker):
         return self._message([block], stop)
 
 
+class GeminiSpeaker(Speaker):
+    """Google's `generateContent`; the path says whether it streams."""
+
+    def _piece(self, part: dict[str, Any], finish: str = "") -> Event:
+        candidate: dict[str, Any] = {"content": {"role": "model", "parts": [part]}, "index": 0}
+        if finish:
+            candidate["finishReason"] = finish
+        counts = {"promptTokenCount": 20, "candidatesTokenCount": 9, "totalTokenCount": 29}
+        return ("", {"candidates": [candidate], "usageMetadata": counts})
+
+    def text(self, pieces: list[str]) -> list[Event]:
+        return [*(self._piece({"text": p}) for p in pieces), self._piece({"text": ""}, "STOP")]
+
+    def call(self, call: Call) -> list[Event]:
+        function = {"id": self.call_id, "name": call.tool, "args": call.arguments}
+        return [self._piece({"functionCall": function}, "STOP")]
+
+    def whole(self, events: list[Event]) -> dict[str, Any]:
+        parts = [p for _, d in events for p in d["candidates"][0]["content"]["parts"]]
+        if "text" in parts[0]:
+            parts = [{"text": "".join(p["text"] for p in parts)}]
+        answer = events[-1][1]
+        answer["candidates"][0]["content"]["parts"] = parts
+        return answer
+
+
 _SPEAKERS: dict[str, type[Speaker]] = {
     "/chat/completions": ChatSpeaker,
     "/responses": ResponsesSpeaker,
     "/messages": MessagesSpeaker,
+    ":streamGenerateContent": GeminiSpeaker,
+    ":generateContent": GeminiSpeaker,
 }

@@ -17,15 +17,17 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from clients.provider import FIRST, RESULT, SECOND, Script, StandIn, body_text
+from clients.provider import FIRST, RESULT, Script, StandIn, body_text
 from clients.wire import Tap, WayOut, relays
 from proxy_kit import Seen, Upstream, make_certificates, upstream, write_rules
 from up_kit import Up, up
 
-PROVIDERS = ("api.openai.com", "api.anthropic.com")
+PROVIDERS = ("api.openai.com", "api.anthropic.com", "generativelanguage.googleapis.com")
 OPENAI_KEY = "sk-proj-clientclientclientclient0000"
 ANTHROPIC_KEY = "sk-ant-api03-clientclientclientclient0000"
 TARGET_KEY = "sk-target-1111"
+GOOGLE_KEY = "AIzaClientClientClientClient0000"
+CLIENT_KEYS = (OPENAI_KEY, ANTHROPIC_KEY, GOOGLE_KEY)
 KEYWORD = "pelican"
 PROMPT = f"Please read me what the {KEYWORD} wrote down."
 DECOY = "zebrafish"

@@ -25,8 +25,7 @@ def rows() -> list[list[str]]:
 def pinned() -> dict[str, str]:
     versions = dict(json.loads((FOLDER / "package.json").read_text())["dependencies"])
     for page in FOLDER.glob("requirements-*.txt"):
-        for name, version in re.findall(r"^([\w.-]+)(?:\[.*\])?==(.+)$", page.read_text(), re.M):
-            versions[name] = version
+        versions |= re.findall(r"^([\w.-]+)(?:\[.*\])?==(.+)$", page.read_text(), re.M)
     return versions
 
 

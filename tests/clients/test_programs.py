@@ -15,10 +15,9 @@ from clients.programs import WAYS, Place, Program, environment
 from clients.provider import RESULT, SECOND, Call, Script, body_text
 from clients.rows import PROGRAMS
 from clients.stage import (
-    ANTHROPIC_KEY,
+    CLIENT_KEYS,
     DECOY,
     KEYWORD,
-    OPENAI_KEY,
     TARGET_KEY,
     Outcome,
     Stage,
@@ -90,17 +89,18 @@ def streams(program: Program, outcome: Outcome) -> None:
 
 def loops(program: Program, outcome: Outcome) -> None:
     """The tool ran, and its result went to the model that asked for it."""
-    bodies = [body_text(seen) for seen in outcome.far]
+    asked = outcome.origin if program.bound else outcome.far
+    bodies = [body_text(seen) for seen in asked]
     assert outcome.called
     assert [b for b in bodies if RESULT in b and outcome.called[0] in b], paths(outcome)
 
 
 def keeps_its_key(program: Program, outcome: Outcome) -> None:
     """No foreign host saw the client's key; each request there had the target's."""
-    assert outcome.far
+    assert outcome.origin if program.bound else outcome.far
     for seen in (*outcome.far, *outcome.decoy):
         told = f"{seen.path}\n{seen.fields}\n{body_text(seen)}"
-        assert OPENAI_KEY not in told and ANTHROPIC_KEY not in told
+        assert not [key for key in CLIENT_KEYS if key in told]
         assert TARGET_KEY in str(seen.fields)
 
 
@@ -127,4 +127,6 @@ def test_a_client(
 ) -> None:
     if reason := program.impossible.get(way) or program.impossible.get(check):
         pytest.skip(reason)
+    if program.bound and check == "routed":
+        pytest.skip(program.bound)
     CHECK[check](program, play(program, way))

@@ -1,4 +1,4 @@
-"""What the scripts share: the person's words, a system prompt, the tool, and how pieces are shown."""
+"""What the scripts share: the person's words, a system prompt, the tool, how pieces are shown."""
 
 import os
 import sys

@@ -26,10 +26,9 @@ def by_requests(body):
 def by_httpx(body):
     import httpx
 
-    with httpx.Client(timeout=60) as client:
-        with client.stream("POST", URL, json=body, headers=HEADERS) as answer:
-            answer.raise_for_status()
-            yield from answer.iter_lines()
+    with httpx.stream("POST", URL, json=body, headers=HEADERS, timeout=60) as answer:
+        answer.raise_for_status()
+        yield from answer.iter_lines()
 
 
 def by_curl(body):
