@@ -42,8 +42,8 @@ def codex(model: str) -> Callable[[Place], list[str]]:
 
     def command(place: Place) -> list[str]:
         own = "check_for_update_on_startup = false\n"
-        # OpenAI's own search would keep every request with OpenAI.
-        own += 'web_search = "disabled"\n'
+        if model == UNKNOWN_MODEL:
+            own += 'web_search = "disabled"\n'
         if place.is_base_url:
             own += 'model_provider = "turnout"\n[model_providers.turnout]\nname = "Turnout"\n'
             own += f'base_url = "{place.base_url}/v1"\nwire_api = "responses"\n'
@@ -54,6 +54,9 @@ def codex(model: str) -> Callable[[Place], list[str]]:
         return [*command, "--dangerously-bypass-approvals-and-sandbox", "-m", model, PROMPT]
 
     return command
+
+
+UNKNOWN_MODEL = "my-model"
 
 
 def codex_program(place: Place) -> dict[str, Any]:
@@ -147,7 +150,9 @@ def cline(place: Place) -> list[str]:
 
 
 NO_TOOLS = "it edits by text and calls no tools"
-CODEX_NOTE = 'with `web_search = "disabled"`; its web search runs at OpenAI and binds'
+CODEX_NOTE = (
+    'with `web_search = "disabled"`: for such a model it offers OpenAI\'s own search, which binds'
+)
 
 OPENCODE_QUIET = {
     "OPENCODE_DISABLE_AUTOUPDATE": "1",
@@ -189,17 +194,17 @@ AGENTS: tuple[Program, ...] = (
         arguments=codex_program,
         is_shown=False,
         instructions="AGENTS.md",
-        note=CODEX_NOTE,
     ),
     Program(
         "Codex, a model that it does not know",
         "npm:@openai/codex",
-        codex("my-model"),
+        codex(UNKNOWN_MODEL),
         speaks="responses",
         tool="exec_command",
         arguments=lambda place: {"cmd": f"cat {place.notes}"},
         is_shown=False,
         instructions="AGENTS.md",
+        note=CODEX_NOTE,
     ),
     Program(
         "opencode",

@@ -134,7 +134,7 @@ def module(name: str, *arguments: str) -> Callable[[Place], list[str]]:
     def command(place: Place) -> list[str]:
         (place.work / "node_modules").symlink_to(place.installed / "npm" / "node_modules")
         copy = shutil.copy(SCRIPTS / name, place.work)
-        return [str(place.node_bin / "node"), str(copy), *arguments]
+        return ["node", str(copy), *arguments]
 
     return command
 

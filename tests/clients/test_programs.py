@@ -123,8 +123,16 @@ CHECK = {
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.id)
 def test_a_client(
-    play: Callable[[Program, str], Outcome], program: Program, way: str, check: str
+    play: Callable[[Program, str], Outcome],
+    installed: Path,
+    program: Program,
+    way: str,
+    check: str,
 ) -> None:
+    try:
+        program.version(installed)
+    except LookupError as error:
+        pytest.skip(str(error))
     if reason := program.impossible.get(way) or program.impossible.get(check):
         pytest.skip(reason)
     if program.bound and check == "routed":
