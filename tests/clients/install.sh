@@ -16,11 +16,16 @@ venv() {
 
 venv libs "${PYTHON:-python3}"
 
-older=${PYTHON_AIDER:-}
-for each in python3.12 python3.11 python3.10; do
-    [ -n "$older" ] || older=$(command -v "$each" || true)
+suits() {
+    "$1" -c 'import sys; sys.exit(not (3, 10) <= sys.version_info < (3, 13))' 2>/dev/null
+}
+
+older=
+for each in ${PYTHON_AIDER:-} python3.12 python3.11 python3.10; do
+    # A version manager may have the name and no such Python.
+    if suits "$each"; then older=$each && break; fi
 done
-if [ -n "$older" ] && "$older" -c 'import sys; sys.exit(not (3, 10) <= sys.version_info < (3, 13))'; then
+if [ -n "$older" ]; then
     venv aider "$older"
 else
     echo "clients: no Python 3.10 to 3.12 for aider; it is left out" >&2

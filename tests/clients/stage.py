@@ -93,25 +93,12 @@ class Stage:
         self.way_out.refused.clear()
         self.stand_in.script = script
         output = Output()
-        tap = self.taps[way == "base-url"]
-        marks: list[int] = []
-        script.opened = lambda: marks.append(tap.received)
-        if is_shown:
-            script.has_first_piece = lambda: FIRST.split()[0] in output.text
-        else:
-            script.has_first_piece = lambda: tap.received - marks[0] > len(FIRST)
+        self._watch(script, way, output, is_shown)
         turnout = [sys.executable, "-m", "turnout_cli", "run"]
         turnout += ["--base-url"] * (way == "base-url")
-        environ = bare(os.environ) | environ
-        environ |= {k: v for k, v in self.up.environ.items() if k.startswith("TURNOUT_")}
-        environ |= {"TURNOUT_RUNTIME_DIR": str(self.runtime), "PWD": str(work)}
-        if way == "base-url":
-            # Whatever else the client does stays here; it reaches loopback by the NO_PROXY we set.
-            outside = f"http://127.0.0.1:{self.way_out.port}"
-            environ |= dict.fromkeys(("HTTPS_PROXY", "https_proxy"), outside)
         process = subprocess.Popen(
             [*turnout, "--", *command],
-            env=environ,
+            env=self._environment(way, work, environ),
             cwd=work,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -129,6 +116,26 @@ class Stage:
             called=list(script.called),
             refused=set(self.way_out.refused),
         )
+
+    def _watch(self, script: Script, way: str, output: Output, is_shown: bool) -> None:
+        """Tell the stand-in how to know that the client holds the first piece."""
+        tap = self.taps[way == "base-url"]
+        marks: list[int] = []
+        script.opened = lambda: marks.append(tap.received)
+        if is_shown:
+            script.has_first_piece = lambda: FIRST.split()[0] in output.text
+        else:
+            script.has_first_piece = lambda: tap.received - marks[0] > len(FIRST)
+
+    def _environment(self, way: str, work: Path, own: dict[str, str]) -> dict[str, str]:
+        environ = bare(os.environ) | own
+        environ |= {k: v for k, v in self.up.environ.items() if k.startswith("TURNOUT_")}
+        environ |= {"TURNOUT_RUNTIME_DIR": str(self.runtime), "PWD": str(work)}
+        if way == "base-url":
+            # Whatever else the client does stays here; it reaches loopback by the NO_PROXY we set.
+            outside = f"http://127.0.0.1:{self.way_out.port}"
+            environ |= dict.fromkeys(("HTTPS_PROXY", "https_proxy"), outside)
+        return environ
 
 
 class Output:

@@ -91,23 +91,24 @@ async def _both_ways(
         far_writer.close()
 
 
+def _quietly(serve: Serve) -> Serve:
+    async def served(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError, asyncio.IncompleteReadError):
+            await serve(reader, writer)
+
+    return served
+
+
 @contextlib.contextmanager
 def relays(*wanted: Tap | WayOut) -> Iterator[None]:
     """Run them until the block ends; each gets its `port`."""
     loop = asyncio.new_event_loop()
     ready = threading.Event()
 
-    def quietly(serve: Serve) -> Serve:
-        async def served(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            with contextlib.suppress(OSError, asyncio.IncompleteReadError):
-                await serve(reader, writer)
-
-        return served
-
     async def start() -> list[asyncio.Server]:
         servers = []
         for relay in wanted:
-            server = await asyncio.start_server(quietly(relay.serve), "127.0.0.1", 0)
+            server = await asyncio.start_server(_quietly(relay.serve), "127.0.0.1", 0)
             relay.port = server.sockets[0].getsockname()[1]
             servers.append(server)
         return servers
