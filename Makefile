@@ -7,7 +7,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 SOURCES := rules addon sidecar cli tests
 
-.PHONY: run demo test lint bench fuzz soak faults models clean
+.PHONY: run demo test test-clients lint bench fuzz soak faults models clean
 
 $(BIN)/python:
 	@if [ -z "$(PYTHON)" ]; then \
@@ -39,6 +39,12 @@ lint: $(VENV)/.installed
 test: lint models
 	$(BIN)/pytest
 
+# Real client programs, pinned, installed into $(CLIENTS) (3 GB); writes the matrix of docs/tools.md.
+CLIENTS ?= .clients
+test-clients: $(VENV)/.installed
+	PYTHON="$(BIN)/python" sh tests/clients/install.sh $(CLIENTS)
+	TURNOUT_TEST_CLIENTS=$(CLIENTS) $(BIN)/pytest tests/clients
+
 bench: $(VENV)/.installed
 	$(BIN)/turnout bench
 	$(BIN)/turnout bench --turns
@@ -56,4 +62,4 @@ faults: $(VENV)/.installed
 	PYTHONPATH=tests $(BIN)/python tests/faults/run.py --write docs/reliability.md
 
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist build
+	rm -rf $(VENV) .clients .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist build
