@@ -43,7 +43,8 @@ test: lint models
 CLIENTS ?= .clients
 test-clients: $(VENV)/.installed
 	PYTHON="$(BIN)/python" sh tests/clients/install.sh $(CLIENTS)
-	TURNOUT_TEST_CLIENTS=$(CLIENTS) $(BIN)/pytest tests/clients
+	TURNOUT_TEST_CLIENTS=$(CLIENTS) TURNOUT_TEST_CODEX=$(abspath $(CLIENTS))/npm/node_modules/.bin/codex \
+		$(BIN)/pytest tests/clients
 
 bench: $(VENV)/.installed
 	$(BIN)/turnout bench

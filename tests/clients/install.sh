@@ -8,10 +8,10 @@ mkdir -p "$into"
 
 venv() {
     name=$1 python=$2 wanted="$here/requirements-$1.txt"
-    cmp -s "$wanted" "$into/$name.installed" && return
+    cmp -s "$wanted" "$into/$name/.installed" && return
     "$python" -m venv --clear "$into/$name"
     "$into/$name/bin/python" -m pip install -q -r "$wanted"
-    cp "$wanted" "$into/$name.installed"
+    cp "$wanted" "$into/$name/.installed"
 }
 
 venv libs "${PYTHON:-python3}"
@@ -32,13 +32,13 @@ else
 fi
 
 if command -v npm >/dev/null; then
-    cmp -s "$here/package.json" "$into/npm.installed" && exit
+    cmp -s "$here/package.json" "$into/npm/.installed" && exit
     mkdir -p "$into/npm"
     cp "$here/package.json" "$into/npm/"
     (cd "$into/npm" && npm install --no-audit --no-fund --no-package-lock --loglevel=error)
     # npm may hold install scripts back; this one only puts the program in its place.
     (cd "$into/npm/node_modules/@anthropic-ai/claude-code" && node install.cjs)
-    cp "$here/package.json" "$into/npm.installed"
+    cp "$here/package.json" "$into/npm/.installed"
 else
     echo "clients: no npm; the programs from npm are left out" >&2
 fi

@@ -23,9 +23,13 @@ def rows() -> list[list[str]]:
 
 
 def pinned() -> dict[str, str]:
-    versions = dict(json.loads((FOLDER / "package.json").read_text())["dependencies"])
+    """Versions by `npm:name` and `pip:venv/name`, as the table of programs speaks of them."""
+    packages = json.loads((FOLDER / "package.json").read_text())["dependencies"]
+    versions = {f"npm:{name}": version for name, version in packages.items()}
     for page in FOLDER.glob("requirements-*.txt"):
-        versions |= re.findall(r"^([\w.-]+)(?:\[.*\])?==(.+)$", page.read_text(), re.M)
+        venv = page.stem.removeprefix("requirements-")
+        found = re.findall(r"^([\w.-]+)(?:\[.*\])?==(.+)$", page.read_text(), re.M)
+        versions |= {f"pip:{venv}/{name}": version for name, version in found}
     return versions
 
 
@@ -37,11 +41,10 @@ def test_every_client_and_way_has_its_row_and_no_other_has() -> None:
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.id)
 def test_a_client_is_pinned_and_the_matrix_has_that_version(program: Program) -> None:
-    kind, _, name = program.package.partition(":")
-    if kind == "path":
+    if program.package.startswith("path:"):
         return
     number = PROGRAMS.index(program) * len(WAYS)
-    wanted = pinned()[name.partition("/")[2] if kind == "pip" else name]
+    wanted = pinned()[program.package]
     assert re.fullmatch(r"\d+(\.\d+)+", wanted)
     assert {row[1] for row in rows()[number : number + len(WAYS)]} == {wanted}
 
@@ -56,11 +59,11 @@ def test_a_failed_check_and_a_reason_are_seen_in_the_table(tmp_path: Path) -> No
     verdicts[program.id, "proxy", "routed"] = Verdict("no")
     verdicts[program.id, "base-url", "tool loop"] = Verdict("–", "it has none")
     page = tmp_path / "page.md"
-    page.write_text(f"before\n{BEGIN}\nold\n{END}\nafter\n")
+    page.write_text(f"before\n{BEGIN}\nearlier table\n{END}\nafter\n")
     write(page, table([program], {program.id: "1.0"}, verdicts))
     assert page.read_text().startswith("before\n") and page.read_text().endswith("\nafter\n")
     assert (
         "| one (1) | 1.0 | chat | `turnout run` | yes | no | yes | yes | yes |" in page.read_text()
     )
     assert "| one (1) | 1.0 | chat | base URL | yes | yes | yes | – (2) | yes |" in page.read_text()
-    assert "1. told so\n2. it has none" in page.read_text() and "old" not in page.read_text()
+    assert "1. told so\n2. it has none" in page.read_text() and "earlier" not in page.read_text()
