@@ -19,6 +19,7 @@ from mitmproxy.proxy import mode_specs, server_hooks
 
 from turnout_addon import answering, display, plans
 from turnout_addon.applying import answer, apply, choose_way, json_answer, redirect
+from turnout_addon.arriving import ArrivalDeadlines
 from turnout_addon.bodies import amend_bodies, bound_body, stream_unread
 from turnout_addon.collecting import Collector
 from turnout_addon.connecting import (
@@ -92,6 +93,7 @@ class Turnout:
         self.guard = Guard(())
         self._password = ProxyPassword("")
         self._deadlines = ConnectDeadlines()
+        self._arrivals = ArrivalDeadlines(_cut_client)
         self._keeper: Keeper | None = None
         self._collector = Collector()
         self._decider: Decider | None = None
@@ -167,12 +169,21 @@ class Turnout:
     # -- connections ------------------------------------------------------------------------------
 
     def client_connected(self, client: connection.Client) -> None:
-        """Lift mitmproxy's limit of five upstream connections a client connection."""
+        """Wait for its request; lift mitmproxy's limit of five upstream connections for it."""
+        self._arrivals.connected(client)
         if ctx.options.http2 and (server := ctx.master.addons.get("proxyserver")) is not None:
             lift_connection_limit(server.connections.get(client.id))
 
+    def client_disconnected(self, client: connection.Client) -> None:
+        """Nothing more comes from it."""
+        self._arrivals.gone(client)
+
     async def http_connect(self, flow: http.HTTPFlow) -> None:
         """A tunnel is asked for."""
+        if self.in_force().intercept.covers(flow.request.host, flow.request.port):
+            self._arrivals.connected(flow.client_conn)
+        else:
+            self._arrivals.tunnelled(flow.client_conn)
         if not self._password.accepts(flow):
             flow.response = password_wanted()
         elif reason := await self._obstacle(flow):
@@ -202,7 +213,7 @@ class Turnout:
         )
         if reason:
             logger.warning("turnout: connection to %s cut: %s", host, reason)
-            cut_connection(ctx.master.addons.get("proxyserver"), data)
+            cut_connection(ctx.master.addons.get("proxyserver"), data.client, data.server)
 
     # -- requests ---------------------------------------------------------------------------------
 
@@ -210,6 +221,7 @@ class Turnout:
         """Whose business is it? Refuse what must not pass, lead the rest towards its origin."""
         if flow.response or flow.error or not flow.live or flow.is_replay:
             return
+        self._arrivals.begun(flow)
         # No client can give a proxy's password to the reverse listener, which stays on loopback.
         is_reverse = isinstance(flow.client_conn.proxy_mode, mode_specs.ReverseMode)
         if not self._password.accepts(flow) and not is_reverse:
@@ -233,9 +245,12 @@ class Turnout:
             self._prepare(flow, passage)
         else:
             flow.request.stream = stream_unread(flow.request)
+        if flow.request.stream:
+            self._arrivals.arrived(flow)
 
     async def request(self, flow: http.HTTPFlow) -> None:
         """Decide, then change the flow in one go."""
+        self._arrivals.arrived(flow)
         flow.request.trailers = None  # HTTP/1 has no way for them in mitmproxy
         if flow.response or flow.error or not flow.live or flow.is_replay:
             return
@@ -385,6 +400,7 @@ class Turnout:
         self.metrics.decided(decision)
 
     def _finish(self, flow: http.HTTPFlow) -> None:
+        self._arrivals.arrived(flow)
         passage = self._passages.pop(flow, None)
         if passage is not None and flow.response is not None:
             if passage.tee is not None:
@@ -431,6 +447,11 @@ class Turnout:
         self.metrics.reloads.labels("broken").inc()
         self.metrics.rules_are_broken.set(1)
         logger.error("turnout: the saved rules cannot be used, the old ones stay:\n%s", message)
+
+
+def _cut_client(client: connection.Client) -> None:
+    logger.info("turnout: a client did not finish its request in time; its connection is closed")
+    cut_connection(ctx.master.addons.get("proxyserver"), client)
 
 
 def _password(routing: Routing, environ: Mapping[str, str]) -> str:

@@ -13,7 +13,6 @@ from typing import Any
 
 from mitmproxy import connection, http
 from mitmproxy.net.http import http1
-from mitmproxy.proxy import server_hooks
 from mitmproxy.proxy.layers.http import _http1, _http2
 from mitmproxy.proxy.server import ConnectionHandler
 
@@ -51,11 +50,14 @@ def lift_connection_limit(handler: ConnectionHandler | None) -> None:
         handler.max_conns.default_factory = lambda: asyncio.Semaphore(_MAX_CONNECTIONS)
 
 
-def cut_connection(server: Any, data: server_hooks.ServerConnectionHookData) -> None:
-    """Close an upstream connection that has just been made; `server`: mitmproxy's proxyserver."""
-    handler = server.connections.get(data.client.id) if server else None
-    if handler is not None and data.server in handler.transports:
-        handler.transports[data.server].writer.close()
+def cut_connection(
+    server: Any, client: connection.Client, upstream: connection.Server | None = None
+) -> None:
+    """Close a client's connection, or one to an upstream; `server`: mitmproxy's proxyserver."""
+    handler = server.connections.get(client.id) if server else None
+    transports = handler.transports if handler is not None else {}
+    if (io := transports.get(upstream or client)) is not None and io.writer is not None:
+        io.writer.close()
 
 
 def close_sockets() -> None:
