@@ -105,6 +105,7 @@ def test_a_text_and_a_body_are_one_too_many(rules: str, capsys: pytest.CaptureFi
     assert "one of the two" in capsys.readouterr().err
 
 
+@pytest.mark.quiet
 def test_it_reads_stdin_answers_quickly_and_imports_no_proxy(rules: str) -> None:
     program = (
         "import sys; from turnout_cli.main import main; status = main(sys.argv[1:]); "

@@ -16,6 +16,8 @@ from turnout_rules.reading import Reader
 from turnout_rules.settings import Reading
 from turnout_rules.table import Table, build_table
 
+pytestmark = pytest.mark.quiet
+
 
 def calls(found: Table, body: bytes) -> tuple[int, str | None]:
     """How many calls a decision makes, Python's and C's, and which route wins."""

@@ -14,6 +14,8 @@ from turnout_rules.problems import Problem
 from turnout_rules.request import Request
 from turnout_rules.scripts import Script, load_script
 
+pytestmark = pytest.mark.quiet
+
 
 def load(
     tmp_path: Path, source: str, budget_ms: float = 2.0

@@ -14,7 +14,7 @@ import pytest
 from sidecar.classifier_tables import ENGLISH, fetched_models
 from sidecar_kit import Sidecar, sidecar, write_rules
 
-pytestmark = [pytest.mark.local, pytest.mark.usefixtures("fetched_models")]
+pytestmark = [pytest.mark.quiet, pytest.mark.local, pytest.mark.usefixtures("fetched_models")]
 __all__ = ["fetched_models"]
 LONGEST_S = 0.005
 CLIENT = """

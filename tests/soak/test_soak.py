@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.quiet
+
 
 @pytest.mark.timeout(120)
 def test_nothing_is_lost_and_nothing_leaks() -> None:
