@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -18,9 +17,10 @@ from mitmproxy import addonmanager, command, connection, ctx, exceptions, http, 
 from mitmproxy.proxy import mode_specs, server_hooks
 
 from turnout_addon import answering, display, plans
-from turnout_addon.applying import answer, apply, choose_way, json_answer, redirect
+from turnout_addon.applying import choose_way
 from turnout_addon.arriving import ArrivalDeadlines
-from turnout_addon.bodies import amend_bodies, bound_body, stream_unread
+from turnout_addon.bodies import amend_bodies, stream_unread
+from turnout_addon.carrying import Carrier
 from turnout_addon.collecting import Collector
 from turnout_addon.connecting import (
     ConnectDeadlines,
@@ -51,7 +51,6 @@ from turnout_addon.routing import Routing
 from turnout_addon.sidecar_client import SidecarClient
 from turnout_addon.streaming import stream
 from turnout_addon.wire import amend_http1
-from turnout_rules.decision import Decision
 from turnout_rules.decision_log import DecisionLog, decision_log_path
 from turnout_rules.effects import effects_of
 from turnout_rules.loading import Rules, find_rules_folder, load_rules, settle_memory
@@ -87,9 +86,7 @@ class Turnout:
         self._routing: Routing | None = Routing(rules, environ) if rules else None
         # What the listeners and mitmproxy's modes were made of.
         self._began: Settings | None = None
-        self._passages: weakref.WeakKeyDictionary[http.HTTPFlow, Passage] = (
-            weakref.WeakKeyDictionary()
-        )
+        self._carrier = Carrier(self.metrics)
         self.guard = Guard(())
         self._password = ProxyPassword("")
         self._deadlines = ConnectDeadlines()
@@ -101,7 +98,6 @@ class Turnout:
         self._watching: asyncio.Task[None] | None = None
         self._stop_metrics: Callable[[], None] = lambda: None
         self.metrics_port = 0
-        self.reload_error = ""
 
     # -- life of the addon ------------------------------------------------------------------------
 
@@ -229,20 +225,22 @@ class Turnout:
             return
         passage = enter(self.in_force(), flow)
         if passage is not None:
-            self._passages[flow] = passage
+            self._carrier.passages[flow] = passage
         origin = Origin(flow.request.scheme, flow.request.host, flow.request.port)
         choose_way(flow, origin, self.in_force().settings.proxy.upstream_proxy)
         reason = await self._destination_obstacle(flow, passage)
-        self._bound_body(flow, passage)
+        self._carrier.bound(flow, passage, self.in_force().settings.proxy.max_body_bytes)
         if (is_reverse or reason == OWN_PORT) and is_question(flow.request.path):
-            self._take_question(flow, passage)
+            routing = passage.routing if passage else self.in_force()
+            gateway = gateway_of(ctx.options, routing.settings)
+            self._carrier.take_question(flow, passage, routing, gateway)
         elif reason:
             refusal = plans.refusal(
                 passage.endpoint if passage else "", 403, reason, code="destination_refused"
             )
-            self._answer(flow, passage, refusal)
+            self._carrier.answer(flow, passage, refusal)
         elif passage is not None:
-            self._prepare(flow, passage)
+            self._carrier.prepare(flow, passage)
         else:
             flow.request.stream = stream_unread(flow.request)
         if flow.request.stream:
@@ -254,7 +252,7 @@ class Turnout:
         flow.request.trailers = None  # HTTP/1 has no way for them in mitmproxy
         if flow.response or flow.error or not flow.live or flow.is_replay:
             return
-        passage = self._passages.get(flow)
+        passage = self._carrier.passages.get(flow)
         if passage is not None and passage.is_question:
             passage.is_answered = True
             flow.response = await answering.respond(flow, passage.routing, self._decider)
@@ -269,7 +267,7 @@ class Turnout:
             # A cancellation that leaves a hook makes mitmproxy hang the flow for ever.
             self.metrics.failures.inc()
             plan = policy(passage, error)
-        self._carry_out(flow, passage, plan)
+        self._carrier.carry_out(flow, passage, plan)
 
     # -- responses --------------------------------------------------------------------------------
 
@@ -278,7 +276,7 @@ class Turnout:
         response = flow.response
         if flow.error or response is None or response.status_code == 101:
             return
-        passage = self._passages.get(flow)
+        passage = self._carrier.passages.get(flow)
         if passage is not None and passage.decision is not None:
             if not passage.is_for_gateway:
                 display.strip_headers(response.headers, crosses=passage.crosses)
@@ -292,7 +290,7 @@ class Turnout:
 
     def response(self, flow: http.HTTPFlow) -> None:
         """The whole response has gone out, or there is none to go out."""
-        passage = self._passages.get(flow)
+        passage = self._carrier.passages.get(flow)
         if passage is not None and passage.ending is not None and flow.response is not None:
             passage.ending.fill(flow.response)
         if flow.response is not None:
@@ -331,77 +329,9 @@ class Turnout:
         request = flow.request
         return await self.guard.obstacle(request.host, request.port, self.in_force().intercept)
 
-    def _take_question(self, flow: http.HTTPFlow, passage: Passage | None) -> None:
-        """`POST /route`: from here on the text can only be answered, or reach our own gateway."""
-        routing = passage.routing if passage else self.in_force()
-        gateway = gateway_of(ctx.options, routing.settings)
-        self._passages[flow] = passage = Passage(routing, gateway, False, "", is_question=True)
-        # A flow that somebody replays goes where its request says.
-        redirect(flow, gateway, company_proxy="")
-        if refusal := answering.obstacle(flow.request, routing):
-            self._answer(flow, passage, refusal)
-
-    def _prepare(self, flow: http.HTTPFlow, passage: Passage) -> None:
-        """Before the body comes: the reverse listener's origin, upgrades, bodies left unread."""
-        request, settings = flow.request, passage.routing.settings
-        if passage.is_reverse:
-            redirect(flow, passage.origin, company_proxy=settings.proxy.upstream_proxy)
-        if not passage.endpoint:
-            request.stream = stream_unread(request)
-        elif request.headers.get("upgrade", "").lower() == "websocket":
-            message = "WebSocket is not routed; send the request by HTTPS."
-            refusal = plans.refusal(passage.endpoint, 426, message, code="upgrade_refused")
-            self._answer(flow, passage, refusal)
-        elif request.method != "POST":
-            passage.endpoint = ""
-
-    def _bound_body(self, flow: http.HTTPFlow, passage: Passage | None) -> None:
-        limit = self.in_force().settings.proxy.max_body_bytes
-        message = f"The body is larger than {limit} bytes (proxy.max_body_bytes)."
-        endpoint = passage.endpoint if passage else ""
-
-        def refuse() -> None:
-            refusal = plans.refusal(endpoint, 413, message, code="body_too_large")
-            self._answer(flow, passage, refusal)
-
-        bound_body(flow, limit, refuse)
-
-    def _carry_out(self, flow: http.HTTPFlow, passage: Passage, plan: plans.Plan) -> None:
-        if isinstance(plan, plans.Send):
-            passage.decision = plan.decision
-            passage.is_for_gateway = plan.is_for_gateway
-            passage.calls = plan.calls
-            passage.crosses = plan.crosses
-            company_proxy = passage.routing.settings.proxy.upstream_proxy
-            apply(flow, plan, company_proxy=company_proxy)
-        elif isinstance(plan, plans.Count):
-            flow.response = json_answer(200, plan.body)
-            passage.is_answered = True
-        elif isinstance(plan, plans.Answer):
-            self._answer(flow, passage, plan)
-        if passage.decision is not None:
-            self._decided(flow, passage, passage.decision)
-
-    def _answer(self, flow: http.HTTPFlow, passage: Passage | None, refusal: plans.Answer) -> None:
-        flow.response = answer(refusal)
-        flow.marked = display.REFUSED_MARKER
-        self.metrics.refused.labels(refusal.code).inc()
-        if passage is not None:
-            passage.is_answered = True
-            if passage.decision is None:
-                flow.comment = f"refused · {refusal.code}"
-
-    def _decided(self, flow: http.HTTPFlow, passage: Passage, decision: Decision) -> None:
-        passage.decision = decision
-        note = f"answered {flow.response.status_code}" if flow.response else ""
-        is_refused = passage.is_answered
-        display.show(flow, decision, original=passage.original, note=note, is_refused=is_refused)
-        logger.info("turnout: %s", flow.comment)
-        self.metrics.decided(decision)
-
     def _finish(self, flow: http.HTTPFlow) -> None:
         self._arrivals.arrived(flow)
-        passage = self._passages.pop(flow, None)
+        passage = self._carrier.passages.pop(flow, None)
         if passage is not None and flow.response is not None:
             if passage.tee is not None:
                 passage.tee.put_back(flow.response)
@@ -433,7 +363,6 @@ class Turnout:
             self._keeper.limit(proxy.keep_flows, proxy.keep_flow_bytes)
         for sentence in effects.sentences(("proxy",)):
             logger.warning("turnout: %s", sentence)
-        self.reload_error = ""
         self.metrics.reloads.labels("ok").inc()
         self.metrics.rules_are_broken.set(0)
         routes = len(rules.table.routes)
@@ -443,7 +372,6 @@ class Turnout:
 
     def _say_broken(self, error: Exception) -> None:
         message = str(error)
-        self.reload_error = message
         self.metrics.reloads.labels("broken").inc()
         self.metrics.rules_are_broken.set(1)
         logger.error("turnout: the saved rules cannot be used, the old ones stay:\n%s", message)
