@@ -88,15 +88,14 @@ def adopt_options(options: mitmproxy_options.Options, settings: Settings) -> Non
 def follow_settings(
     options: mitmproxy_options.Options, settings: Settings, began: Settings
 ) -> None:
-    """Under any mitmproxy, after a save: what of the settings its options hold.
+    """Under any mitmproxy, after a save: what of the settings its options hold: the hosts.
 
     The reverse listener still bears the origin that it `began` with, whose connections must stay
     opened: the addon leads their requests to the new one.
     """
-    core = _core_options(settings, began.proxy.origin)
-    for name in ("allow_hosts", "body_size_limit"):
-        if getattr(options, name) != core[name]:
-            options.update(**{name: core[name]})
+    hosts = _core_options(settings, began.proxy.origin)["allow_hosts"]
+    if options.allow_hosts != hosts:
+        options.update(allow_hosts=hosts)
 
 
 def reverse_mode(proxy: Proxy, port: int) -> str:

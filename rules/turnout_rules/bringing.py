@@ -63,9 +63,10 @@ def body_brings(endpoint: str, value: Mapping[str, Any]) -> Bringing:
     """What a whole JSON answer brings."""
     if (error := error_in(value)) is not None:
         return Bringing(error=error)
-    # Silence is heard as no text, and no document may rank: nothing is an answer there.
-    is_any = endpoint in UNSIZED
-    has_content = is_any or _BODIES[endpoint](value) or _output_tokens(value) > 0
+    # Silence is heard as no text, and no document may rank: nothing is an answer there. What says
+    # something in another API's words is the client's to judge.
+    is_any = endpoint in UNSIZED or any(holds(value) for holds in _BODIES)
+    has_content = is_any or _output_tokens(value) > 0
     return Bringing(has_content=has_content, is_answer=has_content, is_end=True)
 
 
@@ -196,10 +197,4 @@ def _rows(value: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
     return [row for row in rows if isinstance(row, Mapping)] if isinstance(rows, list) else []
 
 
-_BODIES = {
-    "chat": _has_choices,
-    "completions": _has_choices,
-    "messages": _is_message,
-    "responses": _is_response,
-    "embeddings": _has_data,
-}
+_BODIES = (_has_choices, _is_message, _is_response, _has_data)

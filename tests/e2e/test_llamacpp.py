@@ -21,6 +21,7 @@ from engine_kit import (
     until,
     upstream_of,
 )
+from model_folders import gguf
 from turnout_rules.model import Model, Upstream
 from turnout_sidecar.model_store import path_of
 
@@ -110,8 +111,8 @@ async def test_kill_in_the_middle_of_a_start_loses_no_waiter(
 
 async def test_a_broken_model_file_is_reported_not_retried_for_ever(tmp_path: Path) -> None:
     pytest.importorskip("xllamacpp", reason="the `local` extra is not installed")
-    broken = tmp_path / "broken.gguf"
-    broken.write_bytes(b"GGUF" + bytes(1000))
+    # Whole by its own account, so that only the engine can find out.
+    broken = gguf(tmp_path / "broken.gguf", {"general.architecture": "llama"}, tensors=3)
     local = upstream_of(Model(name="m", model_path=str(broken)), engine="llamacpp")
     async with running(tmp_path, local) as backends:
         from turnout_sidecar.backends import Refused
